@@ -1,0 +1,300 @@
+#include "ops/gpu_backend.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/text.h"
+#include "ops/gpu_call.h"
+#include "ops/weight_layout.h"
+
+namespace rullama {
+
+using gpu::Buffer;
+
+GpuCall::GpuCall(gpu::Device& device, gpu::CommandList& list, std::vector<std::size_t>& commands,
+                 std::vector<std::shared_ptr<Buffer>>& scratch, Precision precision_, std::uint32_t position_, bool again)
+    : caps(device.capabilities()),
+      precision(precision_),
+      position(position_),
+      device_(device),
+      list_(list),
+      commands_(commands),
+      scratch_(scratch),
+      again_(again) {}
+
+Result<> GpuCall::record(const gpu::Kernel& kernel, std::span<const gpu::Binding> bindings,
+                         std::span<const std::byte> params, gpu::Grid grid) {
+  if (again_) {
+    if (next_ >= commands_.size()) return fail(cat(kernel.name(), ": recorded more dispatches than the first time"));
+    list_.set_params(commands_[next_], params);
+    list_.set_grid(commands_[next_], grid);
+    next_++;
+    return {};
+  }
+  auto command = list_.add(kernel, bindings, params, grid);
+  if (!command) return failed(command);
+  commands_.push_back(*command);
+  return {};
+}
+
+Result<const Buffer*> GpuCall::scratch(std::size_t index, std::uint64_t bytes) {
+  if (index >= scratch_.size()) scratch_.resize(index + 1);
+  if (!scratch_[index]) {
+    auto buffer = device_.buffer(std::max<std::uint64_t>(bytes, 4), "scratch memory");
+    if (!buffer) return failed(buffer);
+    scratch_[index] = std::make_shared<Buffer>(std::move(*buffer));
+  } else if (scratch_[index]->bytes() < bytes) {
+    return fail("scratch memory of an operation grew between runs");
+  }
+  return scratch_[index].get();
+}
+
+namespace {
+
+constexpr std::size_t kStagingBytes = 4u << 20;  // file bytes laid out at a time
+
+class GpuTensor final : public Tensor {
+ public:
+  GpuTensor(TensorDesc desc, std::vector<GpuPart> parts) : Tensor(desc), parts_(std::move(parts)) {}
+  [[nodiscard]] std::span<const GpuPart> parts() const { return parts_; }
+
+ private:
+  std::vector<GpuPart> parts_;
+};
+
+// Buffers for intermediate results, shared by the programs of a backend, of which one runs at a time.
+class ScratchPool {
+ public:
+  // One buffer of at least `bytes` that is not in `taken`.
+  Result<std::shared_ptr<Buffer>> take(gpu::Device& device, std::uint64_t bytes,
+                                       const std::vector<std::shared_ptr<Buffer>>& taken) {
+    std::shared_ptr<Buffer> best;
+    for (const auto& b : buffers_) {
+      if (b->bytes() < bytes || (best && best->bytes() <= b->bytes())) continue;
+      if (std::find(taken.begin(), taken.end(), b) == taken.end()) best = b;
+    }
+    if (best) return best;
+    auto made = device.buffer(bytes, "intermediate results");
+    if (!made) return failed(made);
+    buffers_.push_back(std::make_shared<Buffer>(std::move(*made)));
+    return buffers_.back();
+  }
+
+ private:
+  std::vector<std::shared_ptr<Buffer>> buffers_;
+};
+
+}  // namespace
+
+class GpuProgram final : public Program {
+ public:
+  GpuProgram(std::shared_ptr<gpu::Device> device, const Graph& graph, Precision precision)
+      : graph_(graph), device_(std::move(device)), precision_(precision), list_(device_) {}
+
+  Result<> prepare(ScratchPool& pool) {
+    const MemoryPlan plan = plan_memory(graph_);
+    const auto& tensors = graph_.tensors();
+    std::vector<std::size_t> order(plan.slot_bytes.size());
+    for (std::size_t i = 0; i < order.size(); i++) order[i] = i;
+    // large slots choose first, so that a small one does not take the only buffer that fits
+    std::sort(order.begin(), order.end(), [&](auto a, auto b) { return plan.slot_bytes[a] > plan.slot_bytes[b]; });
+    std::vector<std::shared_ptr<Buffer>> slots(order.size()), taken;
+    for (const std::size_t i : order) {
+      auto buffer = pool.take(*device_, plan.slot_bytes[i], taken);
+      if (!buffer) return failed(buffer);
+      slots[i] = *buffer;
+      taken.push_back(*buffer);
+    }
+    own_.resize(tensors.size());
+    for (TensorId id = 0; id < tensors.size(); id++) {
+      const TensorInfo& t = tensors[id];
+      if (t.role == Role::tensor) continue;
+      std::shared_ptr<Buffer> buffer;
+      if (t.role == Role::activation) {
+        buffer = slots[plan.slot[id]];
+      } else if (t.root != id) {
+        buffer = own_[t.root].buffer;
+      } else {
+        auto made = device_->buffer(std::max<std::uint64_t>(t.desc.bytes(), 4), t.name);
+        if (!made) return failed(made);
+        buffer = std::make_shared<Buffer>(std::move(*made));
+      }
+      own_[id] = {std::move(buffer), 0, t.desc.shape.rows()};
+    }
+    const auto& nodes = graph_.nodes();
+    state_.resize(nodes.size());
+    for (std::size_t n = 0; n < nodes.size(); n++)
+      if (auto ok = record(n, 0, false); !ok) return ok;
+    return {};
+  }
+
+  Result<> write(Var input, std::span<const std::byte> data) override {
+    const std::size_t n = std::min<std::size_t>(data.size(), input.desc().bytes());
+    return device_->write(*own_[input.id()].buffer, 0, data.first(n));
+  }
+  Result<> run(std::uint32_t position) override {
+    if (auto ok = update(position); !ok) return ok;
+    return list_.submit();
+  }
+  Result<> read(Var kept, std::span<std::byte> out) override {
+    return device_->read(*own_[kept.id()].buffer, 0, out.first(std::min<std::size_t>(out.size(), kept.desc().bytes())));
+  }
+  Result<std::vector<NodeTime>> run_timed(std::uint32_t position) override {
+    if (auto ok = update(position); !ok) return failed(ok);
+    auto times = list_.submit_timed();
+    if (!times) return failed(times);
+    std::vector<NodeTime> out;
+    for (gpu::KernelTime& t : *times) out.push_back({std::move(t.name), t.nanoseconds, {}});
+    return out;
+  }
+
+ private:
+  struct State {  // of a node
+    std::vector<std::size_t> commands;
+    std::vector<std::shared_ptr<Buffer>> scratch;
+  };
+
+  Result<> update(std::uint32_t position) {
+    const auto& nodes = graph_.nodes();
+    for (std::size_t n = 0; n < nodes.size(); n++)
+      if (nodes[n].op->varies())
+        if (auto ok = record(n, position, true); !ok) return ok;
+    return {};
+  }
+
+  Result<> record(std::size_t n, std::uint32_t position, bool again) {
+    const Node& node = graph_.nodes()[n];
+    std::vector<GpuView> in, out;
+    for (const TensorId id : node.in) in.push_back(view(id));
+    for (const TensorId id : node.out) out.push_back(view(id));
+    GpuCall call(*device_, list_, state_[n].commands, state_[n].scratch, precision_, position, again);
+    call.in = in;
+    call.out = out;
+    return node.op->record(call);
+  }
+
+  GpuView view(TensorId id) const {
+    const TensorInfo& t = graph_.tensors()[id];
+    if (t.role == Role::tensor) return {t.desc, static_cast<const GpuTensor&>(*t.tensor).parts()};
+    return {t.desc, {&own_[id], 1}};
+  }
+
+  const Graph& graph_;
+  std::shared_ptr<gpu::Device> device_;
+  Precision precision_;
+  gpu::CommandList list_;
+  std::vector<GpuPart> own_;  // of activations and inputs
+  std::vector<State> state_;
+};
+
+namespace {
+
+class GpuBackend final : public Backend {
+ public:
+  explicit GpuBackend(std::shared_ptr<gpu::Device> device) : device_(std::move(device)) {}
+  std::string device_name() const override { return device_->capabilities().name; }
+  bool is_gpu() const override { return true; }
+
+  Result<std::shared_ptr<Tensor>> make_tensor(const TensorDesc& desc, std::string_view what) override {
+    return allocate(desc, what);
+  }
+
+  Result<std::shared_ptr<Tensor>> load_tensor(const TensorDesc& desc, std::string_view name,
+                                              std::shared_ptr<const ByteSource> source, std::uint64_t offset) override {
+    auto tensor = allocate(desc, name);
+    if (!tensor) return failed(tensor);
+    const std::uint64_t columns = desc.shape.back(), per_row = row_bytes(desc.dtype, columns);
+    // whole pairs of rows, so that every piece of a 2-byte plane is a whole word
+    const std::uint64_t step = std::max<std::uint64_t>(kStagingBytes / std::max<std::uint64_t>(per_row, 1) / 2 * 2, 2);
+    std::vector<std::byte> staging;
+    for (const GpuPart& part : static_cast<const GpuTensor&>(**tensor).parts()) {
+      for (std::uint64_t row = 0; row < part.rows; row += step) {
+        const std::uint64_t rows = std::min(step, part.rows - row);
+        const std::uint64_t at = offset + (part.row0 + row) * per_row;
+        const auto mapped = source->mapped();
+        std::span<const std::byte> src;
+        if (!mapped.empty() && at <= mapped.size() && rows * per_row <= mapped.size() - at) {
+          src = mapped.subspan(at, rows * per_row);
+        } else {
+          staging.resize(rows * per_row);
+          if (auto ok = source->read(at, staging); !ok) return failed(ok);
+          src = staging;
+        }
+        for (const LayoutPiece& piece : lay_out(desc.dtype, part.rows, columns, row, rows, src))
+          if (auto ok = device_->write(*part.buffer, piece.at, piece.data); !ok) return failed(ok);
+        source->release(at, rows * per_row);
+        if (auto ok = bound_staging(rows * per_row); !ok) return failed(ok);
+      }
+    }
+    return tensor;
+  }
+
+  Result<> write(Tensor& tensor, std::uint64_t at, std::span<const std::byte> data) override {
+    auto part = plain(tensor);
+    if (!part) return failed(part);
+    return device_->write(*(*part)->buffer, at, data);
+  }
+  Result<> read(const Tensor& tensor, std::uint64_t at, std::span<std::byte> out) override {
+    auto part = plain(tensor);
+    if (!part) return failed(part);
+    return device_->read(*(*part)->buffer, at, out);
+  }
+
+  Result<std::unique_ptr<Program>> compile(const Graph& graph, Precision precision) override {
+    if (auto ok = graph.status(); !ok) return failed(ok);
+    auto program = std::make_unique<GpuProgram>(device_, graph, precision);
+    if (auto ok = program->prepare(pool_); !ok) return failed(ok);
+    return program;
+  }
+
+  std::uint64_t allocated_bytes() const override { return device_->allocated_bytes(); }
+  std::uint64_t max_activation_bytes() const override { return device_->capabilities().max_binding_bytes; }
+
+ private:
+  Result<std::shared_ptr<Tensor>> allocate(const TensorDesc& desc, std::string_view what) {
+    const std::uint64_t rows = desc.shape.rows(), columns = desc.shape.back();
+    const auto& caps = device_->capabilities();
+    const std::uint64_t limit = std::min(caps.max_binding_bytes, caps.max_buffer_bytes);
+    std::vector<GpuPart> parts;
+    const std::uint64_t step = weight_layout(desc.dtype, rows, columns).bytes <= limit
+                                   ? std::max<std::uint64_t>(rows, 1)
+                                   : rows_that_fit(desc.dtype, columns, limit, 64);
+    for (std::uint64_t row = 0; row < rows || parts.empty(); row += step) {
+      const std::uint64_t n = std::min(step, rows - row);
+      auto buffer = device_->buffer(std::max<std::uint64_t>(weight_layout(desc.dtype, n, columns).bytes, 16), what);
+      if (!buffer) return failed(buffer);
+      parts.push_back({std::make_shared<Buffer>(std::move(*buffer)), row, n});
+    }
+    return std::make_shared<GpuTensor>(desc, std::move(parts));
+  }
+
+  // Uploads wait in driver memory until the GPU has taken them: never more than a few pieces at a time.
+  Result<> bound_staging(std::uint64_t bytes) {
+    staged_ += bytes;
+    if (staged_ < 8 * kStagingBytes) return {};
+    staged_ = 0;
+    return device_->wait();
+  }
+
+  // The one part of a tensor that lies as on the CPU.
+  static Result<const GpuPart*> plain(const Tensor& tensor) {
+    const auto& t = static_cast<const GpuTensor&>(tensor);
+    const bool dense = !info(t.desc().dtype).quantised;
+    const bool halves = dense && row_bytes(t.desc().dtype, 2) == 4;
+    if (!dense || (halves && t.desc().shape.back() % 2) || t.parts().size() != 1)
+      return fail(cat("a tensor of ", t.desc().str(), " cannot be read or written in place on the GPU"));
+    return &t.parts()[0];
+  }
+
+  std::shared_ptr<gpu::Device> device_;
+  ScratchPool pool_;
+  std::uint64_t staged_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_gpu_backend(std::shared_ptr<gpu::Device> device) {
+  return std::make_unique<GpuBackend>(std::move(device));
+}
+
+}  // namespace rullama

@@ -1,0 +1,75 @@
+// What an op sees when it is recorded for the GPU.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "gpu/command_list.h"
+#include "gpu/wgsl.h"
+#include "ops/op.h"
+
+namespace rullama {
+
+// Rows [row0, row0 + rows) of a tensor in one buffer. Only weights beyond the device's binding limit have several.
+struct GpuPart {
+  std::shared_ptr<gpu::Buffer> buffer;
+  std::uint64_t row0 = 0, rows = 0;
+};
+
+// A tensor on the GPU. F32 and U32 tensors lie as on the CPU. Weights of the other types are laid out in planes
+// (ops/weight_layout.h); each part has planes of its own.
+struct GpuView {
+  TensorDesc desc;
+  std::span<const GpuPart> parts;
+
+  [[nodiscard]] const Shape& shape() const { return desc.shape; }
+  [[nodiscard]] const gpu::Buffer& buffer() const { return *parts[0].buffer; }
+};
+
+class GpuCall {
+ public:
+  std::span<const GpuView> in, out;
+  const gpu::Capabilities& caps;
+  Precision precision;
+  std::uint32_t position;  // of the first row of this run
+
+  // Records one dispatch. `key` names the kernel and all constants that went into its source; `source` (returning
+  // gpu::Wgsl) is called only if that key is new. `params` is a trivially copyable struct laid out as in WGSL.
+  template <class Source, class Params>
+  [[nodiscard]] Result<> dispatch(std::string_view key, Source&& source, std::initializer_list<gpu::Binding> bindings,
+                                  const Params& params, gpu::Grid grid) {
+    static_assert(std::is_trivially_copyable_v<Params> && sizeof(Params) % 4 == 0);
+    auto kernel = device_.kernel(key, [&] { return source().str(); });
+    if (!kernel) return failed(kernel);
+    return record(**kernel, {bindings.begin(), bindings.size()}, std::as_bytes(std::span(&params, 1)), grid);
+  }
+
+  // Memory that lives for this node only. The same index in each recording gives the same buffer.
+  [[nodiscard]] Result<const gpu::Buffer*> scratch(std::size_t index, std::uint64_t bytes);
+
+ private:
+  friend class GpuProgram;
+  GpuCall(gpu::Device& device, gpu::CommandList& list, std::vector<std::size_t>& commands,
+          std::vector<std::shared_ptr<gpu::Buffer>>& scratch, Precision precision, std::uint32_t position, bool again);
+  [[nodiscard]] Result<> record(const gpu::Kernel& kernel, std::span<const gpu::Binding> bindings,
+                                std::span<const std::byte> params, gpu::Grid grid);
+
+  gpu::Device& device_;
+  gpu::CommandList& list_;
+  std::vector<std::size_t>& commands_;  // of this node, in order
+  std::vector<std::shared_ptr<gpu::Buffer>>& scratch_;
+  bool again_;
+  std::size_t next_ = 0;
+};
+
+// Bindings of a whole single-part tensor.
+[[nodiscard]] inline gpu::Binding read(const GpuView& v) { return gpu::read(v.buffer()); }
+[[nodiscard]] inline gpu::Binding write(const GpuView& v) { return gpu::write(v.buffer()); }
+
+}  // namespace rullama

@@ -1,0 +1,262 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/half.h"
+#include "base/random.h"
+#include "base/text.h"
+#include "ops/differentiate.h"
+#include "ops/op_table.h"
+
+namespace rullama {
+namespace {
+
+std::uint64_t seed_of(std::string_view text) {  // FNV-1a
+  std::uint64_t h = 1469598103934665603ull;
+  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 1099511628211ull;
+  return h;
+}
+
+std::vector<double> draw(const Fill& fill, std::uint64_t count, Random& random) {
+  std::vector<double> values(count);
+  for (std::uint64_t i = 0; i < count; i++) {
+    switch (fill.kind) {
+      case Fill::Kind::normal: values[i] = fill.a + fill.b * random.normal(); break;
+      case Fill::Kind::uniform: values[i] = fill.a + (fill.b - fill.a) * random.uniform(); break;
+      case Fill::Kind::ids: values[i] = std::floor(fill.a + (fill.b - fill.a) * random.uniform()); break;
+      case Fill::Kind::function: values[i] = fill.at(i); break;
+    }
+  }
+  return values;
+}
+
+std::vector<std::byte> encode(DType dtype, std::uint64_t columns, const std::vector<double>& values) {
+  const std::size_t rows = columns ? values.size() / columns : 0;
+  std::vector<std::byte> bytes(rows * row_bytes(dtype, columns));
+  if (dtype == DType::U32) {
+    for (std::size_t i = 0; i < values.size(); i++) {
+      const auto v = static_cast<std::uint32_t>(values[i]);
+      std::memcpy(bytes.data() + 4 * i, &v, 4);
+    }
+    return bytes;
+  }
+  const std::vector<float> floats(values.begin(), values.end());
+  const DTypeInfo& type = info(dtype);
+  if (!floats.empty()) type.encode(floats.data(), floats.size() / type.block_elements, bytes.data());
+  return bytes;
+}
+
+bool is_outside(const CaseInput& input) {
+  return input.outside || input.state || (input.desc.dtype != DType::F32 && input.desc.dtype != DType::U32);
+}
+
+std::vector<double> decode(const TensorDesc& desc, const std::vector<std::byte>& bytes) {
+  const std::size_t n = desc.shape.elements();
+  std::vector<double> out(n);
+  for (std::size_t i = 0; i < n; i++) {
+    if (desc.dtype == DType::U32) {
+      std::uint32_t v;
+      std::memcpy(&v, bytes.data() + 4 * i, 4);
+      out[i] = v;
+    } else if (desc.dtype == DType::F16) {
+      std::uint16_t v;
+      std::memcpy(&v, bytes.data() + 2 * i, 2);
+      out[i] = f16_to_f32(v);
+    } else {
+      float v;
+      std::memcpy(&v, bytes.data() + 4 * i, 4);
+      out[i] = v;
+    }
+  }
+  return out;
+}
+
+// The values of all inputs as bytes of their types, the same on every backend.
+std::vector<std::vector<std::byte>> input_bytes(const OpCase& c, Random& random) {
+  std::vector<std::vector<std::byte>> bytes;
+  for (const CaseInput& input : c.inputs) {
+    const Shape& shape = input.desc.shape;
+    bytes.push_back(encode(input.desc.dtype, shape.back(), draw(input.fill, shape.elements(), random)));
+  }
+  return bytes;
+}
+
+struct Ready {  // a case built for one backend, its inputs written
+  Graph graph;
+  std::vector<Var> in, out, dout, gradients;
+  std::vector<std::shared_ptr<Tensor>> states;
+  std::unique_ptr<Program> program;
+};
+
+Result<std::unique_ptr<Ready>> build_case(const OpCase& c, Backend& backend, Precision precision, bool derivative,
+                                          const std::vector<std::vector<std::byte>>& bytes, Random& random) {
+  auto ready = std::make_unique<Ready>();
+  Graph& graph = ready->graph;
+  for (std::size_t i = 0; i < c.inputs.size(); i++) {
+    const CaseInput& input = c.inputs[i];
+    if (!is_outside(input)) {
+      ready->in.push_back(graph.input(input.name, input.desc));
+      continue;
+    }
+    Result<std::shared_ptr<Tensor>> tensor;
+    if (input.state) {
+      tensor = backend.make_tensor(input.desc, input.name);
+      if (tensor)
+        if (auto ok = backend.write(**tensor, 0, bytes[i]); !ok) return failed(ok);
+    } else {
+      tensor = backend.load_tensor(input.desc, input.name, std::make_shared<MemorySource>(input.name, bytes[i]), 0);
+    }
+    if (!tensor) return failed(tensor);
+    if (input.state) ready->states.push_back(*tensor);
+    ready->in.push_back(graph.tensor(input.name, *tensor));
+  }
+  ready->out = c.build(graph, ready->in);
+  if (auto ok = graph.status(); !ok) return failed(ok);
+  for (Var& v : ready->out) graph.keep(v);
+  std::vector<std::vector<std::byte>> dout_bytes;
+  if (derivative) {
+    std::vector<Var> wrt;
+    for (std::size_t i = 0; i < c.inputs.size(); i++)
+      if (c.inputs[i].desc.dtype == DType::F32 && !is_outside(c.inputs[i])) wrt.push_back(ready->in[i]);
+    for (const Var v : ready->out) {
+      ready->dout.push_back(graph.input("dout", v.desc()));
+      dout_bytes.push_back(encode(DType::F32, v.shape().back(), draw(Fill::normal(), v.shape().elements(), random)));
+    }
+    auto gradients = differentiate(graph, ready->out, ready->dout, wrt);
+    if (!gradients) return failed(gradients);
+    ready->gradients = *gradients;
+    for (const Var g : ready->gradients) graph.keep(g);
+  }
+  auto program = backend.compile(graph, precision);
+  if (!program) return failed(program);
+  ready->program = std::move(*program);
+  for (std::size_t i = 0; i < c.inputs.size(); i++)
+    if (!is_outside(c.inputs[i]))
+      if (auto ok = ready->program->write(ready->in[i], bytes[i]); !ok) return failed(ok);
+  for (std::size_t i = 0; i < ready->dout.size(); i++)
+    if (auto ok = ready->program->write(ready->dout[i], dout_bytes[i]); !ok) return failed(ok);
+  return ready;
+}
+
+Result<std::vector<double>> fetch(Program& program, Var v) {
+  std::vector<std::byte> bytes(v.desc().bytes());
+  if (!bytes.empty())
+    if (auto ok = program.read(v, bytes); !ok) return failed(ok);
+  return decode(v.desc(), bytes);
+}
+
+std::string label(const OpCase& c) { return cat(c.op, " ", c.format, " ", c.shape); }
+
+}  // namespace
+
+Result<std::vector<CaseOutput>> run_case(const OpCase& c, Backend& backend, Precision precision, bool derivative) {
+  Random random(seed_of(label(c)));
+  const auto bytes = input_bytes(c, random);
+  auto ready = build_case(c, backend, precision, derivative, bytes, random);
+  if (!ready) return failed(ready);
+  Ready& r = **ready;
+  if (auto ok = r.program->run(c.position); !ok) return failed(ok);
+  std::vector<CaseOutput> outputs;
+  for (std::size_t i = 0; i < r.out.size(); i++) {
+    auto values = fetch(*r.program, r.out[i]);
+    if (!values) return failed(values);
+    outputs.push_back({cat("output ", i), std::move(*values)});
+  }
+  for (const auto& state : r.states) {
+    std::vector<std::byte> data(state->desc().bytes());
+    if (auto ok = backend.read(*state, 0, data); !ok) return failed(ok);
+    outputs.push_back({"state", decode(state->desc(), data)});
+  }
+  std::size_t g = 0;
+  for (std::size_t i = 0; derivative && i < c.inputs.size(); i++) {
+    if (c.inputs[i].desc.dtype != DType::F32 || is_outside(c.inputs[i])) continue;
+    const Var gradient = r.gradients[g++];
+    if (!gradient) continue;
+    auto values = fetch(*r.program, gradient);
+    if (!values) return failed(values);
+    outputs.push_back({cat("gradient of ", c.inputs[i].name), std::move(*values)});
+  }
+  return outputs;
+}
+
+std::string compare_case(const OpCase& c, std::span<const CaseOutput> expected, std::span<const CaseOutput> found,
+                         Precision precision) {
+  if (expected.size() != found.size()) return cat(label(c), ": ", found.size(), " outputs, expected ", expected.size());
+  for (std::size_t o = 0; o < expected.size(); o++) {
+    const auto &e = expected[o].values, &f = found[o].values;
+    if (e.size() != f.size()) return cat(label(c), ": ", e.size(), " values expected, found ", f.size());
+    double largest = 0, worst = 0;
+    std::size_t at = e.size();
+    for (const double v : e) largest = std::max(largest, std::abs(v));
+    for (std::size_t i = 0; i < e.size(); i++) {
+      const double allowed = precision == Precision::fast && c.fast > 0 ? c.fast * largest
+                                                                        : c.absolute + c.relative * std::abs(e[i]);
+      const double excess = std::abs(e[i] - f[i]) - allowed;
+      if (at == e.size() ? !(excess <= 0) : excess > worst || (std::isnan(excess) && !std::isnan(worst))) worst = excess, at = i;
+    }
+    if (at < e.size())
+      return cat(label(c), ": ", expected[o].name, " element ", at, " of ", e.size(), " is ", f[at], ", expected ", e[at],
+                 " (largest magnitude ", largest, ")");
+  }
+  return {};
+}
+
+std::string check_finite_differences(const OpCase& c, Backend& cpu, std::size_t samples) {
+  Random random(seed_of(label(c)));
+  const auto bytes = input_bytes(c, random);
+  auto ready = build_case(c, cpu, Precision::reference, true, bytes, random);
+  if (!ready) return cat(label(c), ": ", ready.error().message);
+  Ready& r = **ready;
+  if (auto ok = r.program->run(c.position); !ok) return ok.error().message;
+  std::vector<std::vector<double>> dout;
+  for (const Var v : r.dout) {
+    auto values = fetch(*r.program, v);
+    if (!values) return values.error().message;
+    dout.push_back(std::move(*values));
+  }
+  const auto loss = [&]() -> double {
+    double sum = 0;
+    if (!r.program->run(c.position)) return std::nan("");
+    for (std::size_t o = 0; o < r.out.size(); o++) {
+      auto values = fetch(*r.program, r.out[o]);
+      if (!values) return std::nan("");
+      for (std::size_t i = 0; i < values->size(); i++) sum += (*values)[i] * dout[o][i];
+    }
+    return sum;
+  };
+  std::size_t g = 0;
+  for (std::size_t i = 0; i < c.inputs.size(); i++) {
+    if (c.inputs[i].desc.dtype != DType::F32 || is_outside(c.inputs[i])) continue;
+    const Var gradient = r.gradients[g++];
+    if (auto ok = r.program->run(c.position); !ok) return ok.error().message;
+    std::vector<double> values(c.inputs[i].desc.shape.elements(), 0.0);
+    if (gradient) {
+      auto got = fetch(*r.program, gradient);
+      if (!got) return got.error().message;
+      values = std::move(*got);
+    }
+    double largest = 0;
+    for (const double v : values) largest = std::max(largest, std::abs(v));
+    std::vector<float> x(values.size());
+    std::memcpy(x.data(), bytes[i].data(), bytes[i].size());
+    for (std::size_t s = 0; s < std::min(samples, x.size()); s++) {
+      const std::size_t at = x.size() <= samples ? s : static_cast<std::size_t>(random.uniform() * static_cast<double>(x.size()));
+      const float keep = x[at], h = 1e-2f * std::max(1.0f, std::abs(keep));
+      // fourth-order central difference: the outputs are f32, so the step cannot be small
+      const auto shifted = [&](float by) {
+        x[at] = keep + by;
+        (void)r.program->write(r.in[i], std::as_bytes(std::span(x)));
+        return loss();
+      };
+      const double slope = (8 * (shifted(h) - shifted(-h)) - (shifted(2 * h) - shifted(-2 * h))) / (12.0 * h);
+      x[at] = keep;
+      (void)r.program->write(r.in[i], std::as_bytes(std::span(x)));
+      if (!(std::abs(slope - values[at]) <= 2e-2 * std::max(largest, 1e-3)))
+        return cat(label(c), ": gradient of ", c.inputs[i].name, " element ", at, " is ", values[at],
+                   ", finite differences give ", slope);
+    }
+  }
+  return {};
+}
+
+}  // namespace rullama

@@ -1,0 +1,26 @@
+#include "ops/op_table.h"
+
+#include <iterator>
+
+#include "ops/op_cases.h"
+
+namespace rullama {
+namespace {
+
+template <class T>
+std::vector<T> join(std::initializer_list<std::vector<T> (*)()> parts) {
+  std::vector<T> all;
+  for (const auto part : parts) {
+    auto items = part();
+    all.insert(all.end(), std::make_move_iterator(items.begin()), std::make_move_iterator(items.end()));
+  }
+  return all;
+}
+
+}  // namespace
+
+std::vector<OpCase> op_cases() { return join<OpCase>({rms_norm_cases}); }
+
+std::vector<OpRefusal> op_refusals() { return join<OpRefusal>({rms_norm_refusals}); }
+
+}  // namespace rullama
