@@ -12,10 +12,12 @@ namespace rullama {
 namespace detail {
 inline void append(std::string& out, std::string_view s) { out += s; }
 inline void append(std::string& out, char c) { out += c; }
-inline void append(std::string& out, bool b) { out += b ? "true" : "false"; }
 template <std::integral I>
 void append(std::string& out, I value) {
-  out += std::to_string(value);
+  if constexpr (std::same_as<I, bool>)  // not an overload: a string literal would rather be a bool than a string_view
+    out += value ? "true" : "false";
+  else
+    out += std::to_string(value);
 }
 template <std::floating_point F>
 void append(std::string& out, F value) {
