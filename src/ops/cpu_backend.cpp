@@ -69,9 +69,9 @@ class CpuProgram final : public Program {
     data_.resize(tensors.size());
     for (TensorId id = 0; id < tensors.size(); id++) {
       const TensorInfo& t = tensors[id];
-      if (t.role == Role::activation) {
+      if (t.role == TensorRole::activation) {
         data_[id] = slots[plan.slot[id]];
-      } else if (t.role == Role::tensor) {
+      } else if (t.role == TensorRole::tensor) {
         data_[id] = static_cast<const CpuTensor&>(*t.tensor).data();
       } else if (t.root != id) {
         data_[id] = data_[t.root];

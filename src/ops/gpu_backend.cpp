@@ -108,9 +108,9 @@ class GpuProgram final : public Program {
     own_.resize(tensors.size());
     for (TensorId id = 0; id < tensors.size(); id++) {
       const TensorInfo& t = tensors[id];
-      if (t.role == Role::tensor) continue;
+      if (t.role == TensorRole::tensor) continue;
       std::shared_ptr<Buffer> buffer;
-      if (t.role == Role::activation) {
+      if (t.role == TensorRole::activation) {
         buffer = slots[plan.slot[id]];
       } else if (t.root != id) {
         buffer = own_[t.root].buffer;
@@ -175,7 +175,7 @@ class GpuProgram final : public Program {
 
   GpuView view(TensorId id) const {
     const TensorInfo& t = graph_.tensors()[id];
-    if (t.role == Role::tensor) return {t.desc, static_cast<const GpuTensor&>(*t.tensor).parts()};
+    if (t.role == TensorRole::tensor) return {t.desc, static_cast<const GpuTensor&>(*t.tensor).parts()};
     return {t.desc, {&own_[id], 1}};
   }
 

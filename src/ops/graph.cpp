@@ -30,19 +30,20 @@ Var Graph::input(std::string name, TensorDesc desc) {
   TensorInfo info;
   info.name = std::move(name);
   info.desc = desc;
-  info.role = Role::input;
+  info.role = TensorRole::input;
   return {this, make(std::move(info))};
 }
 
 Var Graph::tensor(std::string_view name, const std::shared_ptr<Tensor>& tensor) {
-  for (TensorId id = 0; id < tensors_.size(); id++)
-    if (tensors_[id].tensor == tensor && tensors_[id].root == id) return {this, id};
+  if (const auto known = outside_.find(tensor.get()); known != outside_.end()) return {this, known->second};
   TensorInfo info;
   info.name = name;
   info.desc = tensor->desc();
-  info.role = Role::tensor;
+  info.role = TensorRole::tensor;
   info.tensor = tensor;
-  return {this, make(std::move(info))};
+  const TensorId id = make(std::move(info));
+  outside_.emplace(tensor.get(), id);
+  return {this, id};
 }
 
 Var Graph::reshape(Var x, Shape shape) {

@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "ops/tensor.h"
@@ -44,7 +45,7 @@ class Var {
   TensorId id_ = kNoTensor;
 };
 
-enum class Role : std::uint8_t {
+enum class TensorRole : std::uint8_t {
   activation,  // made by an op, its memory is reused after its last use
   input,       // written by the host before a run
   tensor,      // lives outside the graph: a weight or a state such as a cache
@@ -53,9 +54,9 @@ enum class Role : std::uint8_t {
 struct TensorInfo {
   std::string name;
   TensorDesc desc;
-  Role role = Role::activation;
+  TensorRole role = TensorRole::activation;
   TensorId root = kNoTensor;       // the tensor whose memory this one is (itself, unless it is a reshape)
-  std::shared_ptr<Tensor> tensor;  // Role::tensor
+  std::shared_ptr<Tensor> tensor;  // TensorRole::tensor
   bool kept = false;               // readable after a run
 };
 
@@ -93,6 +94,7 @@ class Graph {
 
  private:
   TensorId make(TensorInfo info);
+  std::unordered_map<const Tensor*, TensorId> outside_;
   std::vector<Node> nodes_;
   std::vector<TensorInfo> tensors_;
   std::unique_ptr<Error> error_;

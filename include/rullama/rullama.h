@@ -1,0 +1,7 @@
+// Everything of the public API.
+#pragma once
+
+#include "rullama/model.h"
+#include "rullama/result.h"
+#include "rullama/sampling.h"
+#include "rullama/session.h"

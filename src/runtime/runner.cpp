@@ -1,0 +1,106 @@
+#include "runtime/runner.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace rullama {
+
+Result<> HostTable::rows(std::span<const Token> ids, std::span<float> out) const {
+  const std::uint64_t columns = desc.shape.back(), bytes = row_bytes(desc.dtype, columns);
+  const DTypeInfo& type = info(desc.dtype);
+  std::vector<std::byte> raw(bytes);
+  for (std::size_t i = 0; i < ids.size(); i++) {
+    float* row = out.data() + i * columns;
+    if (ids[i] >= desc.shape[0]) {
+      std::fill(row, row + columns, 0.0f);
+      continue;
+    }
+    if (auto ok = source->read(offset + ids[i] * bytes, raw); !ok) return ok;
+    type.decode(raw.data(), columns / type.block_elements, row);
+  }
+  return {};
+}
+
+Result<> Runner::make_cache(std::uint32_t context, std::uint32_t batch, DType dtype) {
+  plans_.clear();  // they refer to the old cache
+  cache_ = {};
+  auto made = make_kv_cache(model_->config, *model_->backend, context, batch, dtype);
+  if (!made) return failed(made);
+  cache_ = std::move(*made);
+  return {};
+}
+
+std::uint32_t Runner::max_logit_rows() const {
+  const std::uint64_t row = 4ull * model_->config.vocab;
+  const std::uint64_t fits = model_->backend->max_activation_bytes() / row;
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(fits, 1, 64));
+}
+
+Result<Runner::Plan*> Runner::plan(std::uint32_t rows, std::uint32_t logit_rows) {
+  for (auto it = plans_.begin(); it != plans_.end(); ++it) {
+    if ((*it)->rows != rows || (*it)->logit_rows != logit_rows) continue;
+    plans_.splice(plans_.begin(), plans_, it);
+    return plans_.front().get();
+  }
+  auto plan = std::make_unique<Plan>();
+  const GemmaConfig& config = model_->config;
+  plan->rows = rows;
+  plan->logit_rows = logit_rows;
+  plan->in.tokens = plan->graph.input("tokens", {DType::U32, {rows}});
+  plan->in.positions = plan->graph.input("positions", {DType::U32, {rows}});
+  if (model_->weights.per_layer_on_host)
+    plan->in.per_layer = plan->graph.input(
+        "per_layer_rows", {DType::F32, {rows, static_cast<std::uint64_t>(config.n_layers()) * config.per_layer}});
+  ForwardOptions options;
+  options.cache = &cache_;
+  options.logit_rows = logit_rows;
+  plan->out = gemma_forward(plan->graph, config, model_->weights, plan->in, options);
+  plan->graph.keep(plan->out.logits);
+  auto program = model_->backend->compile(plan->graph, precision_);
+  if (!program) return failed(program);
+  plan->program = std::move(*program);
+  plans_.push_front(std::move(plan));
+  if (plans_.size() > kMaxPlans) plans_.pop_back();
+  return plans_.front().get();
+}
+
+Result<Runner::Plan*> Runner::prepared(std::span<const Token> ids, std::uint32_t position, std::uint32_t logit_rows) {
+  const auto rows = static_cast<std::uint32_t>(ids.size());
+  auto found = plan(rows, logit_rows);
+  if (!found) return failed(found);
+  Plan& p = **found;
+  positions_.resize(rows);
+  for (std::uint32_t i = 0; i < rows; i++) positions_[i] = position + i;
+  if (auto ok = p.program->write(p.in.tokens, std::as_bytes(ids)); !ok) return failed(ok);
+  if (auto ok = p.program->write(p.in.positions, std::as_bytes(std::span(positions_))); !ok) return failed(ok);
+  if (p.in.per_layer) {
+    table_rows_.resize(p.in.per_layer.shape().elements());
+    if (auto ok = model_->per_layer_table.rows(ids, table_rows_); !ok) return failed(ok);
+    if (auto ok = p.program->write(p.in.per_layer, std::as_bytes(std::span(table_rows_))); !ok) return failed(ok);
+  }
+  return &p;
+}
+
+Result<> Runner::run(std::span<const Token> ids, std::uint32_t position, std::uint32_t logit_rows,
+                     std::vector<float>& logits) {
+  auto found = prepared(ids, position, logit_rows);
+  if (!found) return failed(found);
+  Plan& p = **found;
+  if (auto ok = p.program->run(position); !ok) return ok;
+  if (!p.out.logits) return {};
+  logits.resize(p.out.logits.shape().elements());
+  if (auto ok = p.program->read(p.out.logits, std::as_writable_bytes(std::span(logits))); !ok) return ok;
+  const std::uint32_t vocab = model_->config.vocab;
+  for (const std::uint32_t id : model_->config.suppressed)
+    for (std::size_t row = 0; row < logits.size(); row += vocab) logits[row + id] = -3.0e38f;
+  return {};
+}
+
+Result<std::vector<NodeTime>> Runner::profile(std::span<const Token> ids, std::uint32_t position) {
+  auto found = prepared(ids, position, 1);
+  if (!found) return failed(found);
+  return (*found)->program->run_timed(position);
+}
+
+}  // namespace rullama

@@ -1,0 +1,71 @@
+// Runs a model's forward pass over the rows of one sequence: plans by row count, the cache, logits.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "models/gemma/forward.h"
+#include "ops/backend.h"
+#include "rullama/sampling.h"
+
+namespace rullama {
+
+// A table whose rows are fetched on the host, decoded to f32.
+struct HostTable {
+  std::shared_ptr<const ByteSource> source;
+  std::uint64_t offset = 0;
+  TensorDesc desc;
+  [[nodiscard]] Result<> rows(std::span<const Token> ids, std::span<float> out) const;
+};
+
+// A loaded text model: what sessions share.
+struct TextModel {
+  GemmaConfig config;
+  GemmaWeights weights;
+  HostTable per_layer_table;  // used if weights.per_layer_on_host
+  std::shared_ptr<Backend> backend;
+};
+
+class Runner {
+ public:
+  Runner(std::shared_ptr<const TextModel> model, Precision precision) : model_(std::move(model)), precision_(precision) {}
+
+  [[nodiscard]] Result<> make_cache(std::uint32_t context, std::uint32_t batch, DType dtype);
+  [[nodiscard]] const KvCache& cache() const { return cache_; }
+  [[nodiscard]] KvCache& cache() { return cache_; }
+
+  // Evaluates `ids` at positions position.. with keys and values in the cache. At most cache().batch of them.
+  // `logits` gets the logits of the last logit_rows rows.
+  [[nodiscard]] Result<> run(std::span<const Token> ids, std::uint32_t position, std::uint32_t logit_rows,
+                             std::vector<float>& logits);
+  // Most rows whose logits fit into one tensor of the device.
+  [[nodiscard]] std::uint32_t max_logit_rows() const;
+  // The times of each kernel of one run, for profiles.
+  [[nodiscard]] Result<std::vector<NodeTime>> profile(std::span<const Token> ids, std::uint32_t position);
+
+ private:
+  struct Plan {
+    std::uint32_t rows = 0, logit_rows = 0;
+    Graph graph;
+    ForwardInput in;
+    ForwardOutput out;
+    std::unique_ptr<Program> program;
+  };
+  static constexpr std::size_t kMaxPlans = 6;
+
+  [[nodiscard]] Result<Plan*> plan(std::uint32_t rows, std::uint32_t logit_rows);
+  [[nodiscard]] Result<Plan*> prepared(std::span<const Token> ids, std::uint32_t position, std::uint32_t logit_rows);
+
+  std::shared_ptr<const TextModel> model_;
+  Precision precision_;
+  KvCache cache_;
+  std::list<std::unique_ptr<Plan>> plans_;  // latest used first
+  std::vector<float> table_rows_;
+  std::vector<std::uint32_t> positions_;
+};
+
+}  // namespace rullama
