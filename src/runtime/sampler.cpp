@@ -1,0 +1,219 @@
+#include "runtime/sampler.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "base/text.h"
+
+namespace rullama {
+namespace {
+
+constexpr float impossible = -std::numeric_limits<float>::infinity();
+
+bool better(const Candidate& a, const Candidate& b) { return a.logit > b.logit || (a.logit == b.logit && a.id < b.id); }
+
+double weight(float logit, float best, double temperature) {
+  return std::exp((static_cast<double>(logit) - static_cast<double>(best)) / temperature);
+}
+
+}  // namespace
+
+Result<> check(const Sampling& s) {
+  const auto wrong = [](std::string_view name, float value, std::string_view range) {
+    return fail(cat(name, " is ", value, "; it must be ", range));
+  };
+  if (!std::isfinite(s.temperature)) return wrong("temperature", s.temperature, "a finite number");
+  if (!(s.top_p >= 0 && s.top_p <= 1)) return wrong("top-p", s.top_p, "from 0 to 1");
+  if (!(s.min_p >= 0 && s.min_p <= 1)) return wrong("min-p", s.min_p, "from 0 to 1");
+  if (!(s.repeat_penalty > 0) || std::isinf(s.repeat_penalty))
+    return wrong("repeat penalty", s.repeat_penalty, "a finite number above 0");
+  if (!std::isfinite(s.frequency_penalty)) return wrong("frequency penalty", s.frequency_penalty, "a finite number");
+  if (!std::isfinite(s.presence_penalty)) return wrong("presence penalty", s.presence_penalty, "a finite number");
+  return {};
+}
+
+void SamplingDefaults::apply_to(Sampling& s) const {
+  s.temperature = temperature.value_or(s.temperature);
+  s.top_k = top_k.value_or(s.top_k);
+  s.top_p = top_p.value_or(s.top_p);
+  s.min_p = min_p.value_or(s.min_p);
+  s.repeat_penalty = repeat_penalty.value_or(s.repeat_penalty);
+  s.repeat_last_n = repeat_last_n.value_or(s.repeat_last_n);
+}
+
+RandomStream::RandomStream(std::uint64_t seed) {
+  for (std::uint64_t& word : state_) {
+    seed += 0x9e3779b97f4a7c15u;
+    std::uint64_t z = seed;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    word = z ^ z >> 31;
+  }
+}
+
+std::uint64_t RandomStream::next() {
+  const std::uint64_t result = std::rotl(state_[1] * 5, 7) * 9;
+  const std::uint64_t shifted = state_[1] << 17;
+  state_[2] ^= state_[0];
+  state_[3] ^= state_[1];
+  state_[1] ^= state_[2];
+  state_[0] ^= state_[3];
+  state_[2] ^= shifted;
+  state_[3] = std::rotl(state_[3], 45);
+  return result;
+}
+
+Sampler::Sampler(const Sampling& settings, std::span<const Token> suppressed)
+    : settings_(settings), suppressed_(suppressed.begin(), suppressed.end()), random_(settings.seed) {}
+
+Result<Token> Sampler::sample(std::span<const float> logits, TokenMask mask) {
+  prepare(logits, mask);
+  if (candidates_.empty())
+    return fail(mask.empty()
+                    ? "the model gave no usable logit: all are NaN or -infinity, so the weights are damaged or "
+                      "a computation overflowed"
+                    : "no token that the output constraint allows has a usable logit");
+  double rest = random_.uniform();
+  for (const Candidate& c : candidates_) {
+    rest -= c.probability;
+    if (rest < 0) return c.id;
+  }
+  // The sum fell short of the draw by rounding: take the last that has any probability.
+  const auto last = std::ranges::find_if(candidates_.rbegin(), candidates_.rend(),
+                                         [](const Candidate& c) { return c.probability > 0; });
+  return last->id;
+}
+
+std::span<const Candidate> Sampler::distribution(std::span<const float> logits, TokenMask mask) {
+  prepare(logits, mask);
+  if (!sorted_) std::ranges::sort(candidates_, better);
+  return candidates_;
+}
+
+void Sampler::accept(Token token) {
+  if (settings_.repeat_last_n == 0) return;
+  counts_[token]++;
+  if (history_.size() < settings_.repeat_last_n) {
+    history_.push_back(token);
+    return;
+  }
+  const Token gone = std::exchange(history_[oldest_], token);
+  oldest_ = (oldest_ + 1) % history_.size();
+  const auto found = counts_.find(gone);
+  if (--found->second == 0) counts_.erase(found);
+}
+
+void Sampler::forget() {
+  history_.clear();
+  counts_.clear();
+  oldest_ = 0;
+}
+
+void Sampler::prepare(std::span<const float> logits, TokenMask mask) {
+  logits_.resize(logits.size());
+  for (std::size_t i = 0; i < logits.size(); i++)
+    logits_[i] = std::isnan(logits[i]) ? impossible : std::min(logits[i], std::numeric_limits<float>::max());
+  for (const Token id : suppressed_)
+    if (id < logits_.size()) logits_[id] = impossible;
+  if (!mask.empty())
+    for (std::size_t i = 0; i < logits_.size(); i++)
+      if (i / 32 >= mask.size() || !(mask[i / 32] >> (i % 32) & 1)) logits_[i] = impossible;
+  penalise();
+  keep_candidates();
+  assign_probabilities();
+}
+
+void Sampler::penalise() {
+  const float r = settings_.repeat_penalty;
+  for (const auto& [id, count] : counts_) {
+    if (id >= logits_.size() || logits_[id] == impossible) continue;
+    float& l = logits_[id];
+    l = l > 0 ? l / r : l * r;
+    l -= static_cast<float>(count) * settings_.frequency_penalty + settings_.presence_penalty;
+  }
+}
+
+void Sampler::keep_candidates() {
+  const std::size_t all = logits_.size();
+  if (settings_.temperature <= 0) return keep_best(1);
+  if (settings_.top_k > 0 && settings_.top_k < all) {
+    keep_best(settings_.top_k);
+  } else {
+    candidates_.clear();
+    for (Token id = 0; id < all; id++)
+      if (logits_[id] != impossible) candidates_.push_back({id, logits_[id], 0});
+    sorted_ = false;
+  }
+  if (candidates_.empty()) return;
+  if (settings_.top_p < 1) keep_top_p();
+  if (settings_.min_p > 0) keep_min_p();
+}
+
+// One pass with a heap whose top is the worst of the best so far: nearly all tokens fail its comparison at once.
+void Sampler::keep_best(std::size_t count) {
+  candidates_.clear();
+  float bar = impossible;
+  for (Token id = 0; id < logits_.size(); id++) {
+    if (!(logits_[id] > bar)) continue;
+    if (candidates_.size() == count) {
+      std::ranges::pop_heap(candidates_, better);
+      candidates_.pop_back();
+    }
+    candidates_.push_back({id, logits_[id], 0});
+    std::ranges::push_heap(candidates_, better);
+    if (candidates_.size() == count) bar = candidates_.front().logit;
+  }
+  std::ranges::sort_heap(candidates_, better);
+  sorted_ = true;
+}
+
+void Sampler::keep_top_p() {
+  const double temperature = settings_.temperature_first ? static_cast<double>(settings_.temperature) : 1.0;
+  const float best = std::ranges::max_element(candidates_, {}, &Candidate::logit)->logit;
+  double total = 0;
+  for (Candidate& c : candidates_) total += c.probability = weight(c.logit, best, temperature);
+  const double wanted = static_cast<double>(settings_.top_p) * total;
+
+  // Only as much of the order is made as the sum needs: most of the weight lies in few tokens.
+  std::size_t ordered = sorted_ ? candidates_.size() : 0, kept = 0;
+  double sum = 0;
+  for (std::size_t step = 256; kept < candidates_.size(); kept++) {
+    if (kept == ordered) {
+      ordered = std::min(candidates_.size(), ordered + step);
+      const auto first = candidates_.begin() + static_cast<std::ptrdiff_t>(kept);
+      const auto middle = candidates_.begin() + static_cast<std::ptrdiff_t>(ordered);
+      std::nth_element(first, middle - 1, candidates_.end(), better);
+      std::sort(first, middle, better);
+      step *= 8;
+    }
+    sum += candidates_[kept].probability;
+    if (sum >= wanted) {
+      kept++;
+      break;
+    }
+  }
+  candidates_.resize(kept);
+  sorted_ = true;
+}
+
+void Sampler::keep_min_p() {
+  const double temperature = settings_.temperature_first ? static_cast<double>(settings_.temperature) : 1.0;
+  const float best = std::ranges::max_element(candidates_, {}, &Candidate::logit)->logit;
+  std::erase_if(candidates_, [&](const Candidate& c) {
+    return weight(c.logit, best, temperature) < static_cast<double>(settings_.min_p);
+  });
+}
+
+void Sampler::assign_probabilities() {
+  if (candidates_.empty()) return;
+  const double temperature = settings_.temperature > 0 ? static_cast<double>(settings_.temperature) : 1.0;
+  const float best = std::ranges::max_element(candidates_, {}, &Candidate::logit)->logit;
+  double total = 0;
+  for (Candidate& c : candidates_) total += c.probability = weight(c.logit, best, temperature);
+  for (Candidate& c : candidates_) c.probability /= total;
+}
+
+}  // namespace rullama
