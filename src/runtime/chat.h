@@ -71,7 +71,7 @@ struct RenderOptions {
   bool think = false;                 // Gemma 3 has no such mode and ignores it
   bool keep_thinking = false;         // also show the thinking of earlier messages that called tools
   bool add_generation_prompt = true;  // open the model's turn at the end
-  std::vector<Value> tools;           // {"type":"function","function":{...}} or the inner object alone
+  std::vector<Value> tools = {};      // {"type":"function","function":{...}} or the inner object alone
 };
 
 // A stretch of the prompt: one control token by its text, or plain text in which no control token counts.
