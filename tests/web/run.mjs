@@ -1,0 +1,116 @@
+// The engine in the browsers of this machine: the seam's functions, then tiny models whose greedy tokens must be those
+// of the reference and of the native program. The last line is 'N passed, N failed'.
+//   usage: node run.mjs [NATIVE]      NATIVE: the rullama program
+// RULLAMA_TEST_DATA names another folder with models/ and expected/ than tests/data.
+import { execFileSync } from 'node:child_process';
+import fs from 'node:fs';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { findProgram, openChromium, openFirefox } from './browsers.mjs';
+import { serve } from './server.mjs';
+
+const here = path.dirname(fileURLToPath(import.meta.url));
+const data = path.resolve(process.env.RULLAMA_TEST_DATA ?? path.join(here, '../data'));
+const native = process.argv[2];
+const MODELS = ['g3-270m.f16', 'g4-e2b.f32', 'g4-e2b-k.q4_k_m', 'g4-26b.q8_0'];
+const MARGIN = 1e-3;     // of the best logit over the second: below it rounding may choose
+const TIMEOUT_S = 240;
+
+let passed = 0, failed = 0;
+function report(name, problem, seconds) {
+  problem ? failed++ : passed++;
+  console.log(`${problem ? 'FAIL' : 'ok  '} ${name}${seconds === undefined ? '' : ` (${seconds.toFixed(1)} s)`}${problem ? `: ${problem}` : ''}`);
+}
+// `run` returns what is wrong, or nothing.
+async function check(name, run) {
+  const start = performance.now();
+  let timer;
+  const late = new Promise((_, fail) => { timer = setTimeout(fail, TIMEOUT_S * 1000, new Error(`no answer in ${TIMEOUT_S} s`)); });
+  const problem = await Promise.race([run(), late]).catch((error) => error.message);
+  clearTimeout(timer);
+  report(name, problem, (performance.now() - start) / 1000);
+}
+
+// The prompt called 'short' of a model's expected values, and how many of its greedy tokens are beyond doubt.
+function expected(model) {
+  const prompt = JSON.parse(fs.readFileSync(path.join(data, 'expected', `${model}.json`))).prompts.find((p) => p.id === 'short');
+  const doubtful = prompt.greedy_margin.findIndex((margin) => margin <= MARGIN);
+  return { text: prompt.text, tokens: prompt.tokens, greedy: doubtful < 0 ? prompt.greedy : prompt.greedy.slice(0, doubtful) };
+}
+
+function nativeTokens(model, prompt) {
+  const args = ['run', path.join(data, 'models', `${model}.gguf`), '--tokens', prompt.tokens.join(','), '--raw', '--json', '--exact',
+    '--device', 'cpu', '--temp', '0', '--ignore-eos', '-n', String(prompt.greedy.length)];
+  return JSON.parse(execFileSync(native, args, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'inherit'] })).tokens;
+}
+
+const differs = (what, got, wanted) => {
+  const at = wanted.findIndex((id, i) => got[i] !== id);
+  return at < 0 && got.length === wanted.length ? '' : `${what} differ at ${at < 0 ? wanted.length : at}: got ${got}, expected ${wanted}`;
+};
+
+async function checkModel(page, model, settings) {
+  const wanted = expected(model);
+  const got = await page.evaluate((question) => window.ask(question),
+    { model: `/data/models/${model}.gguf`, prompt: wanted.text, count: wanted.greedy.length, exact: true, past: true, ...settings });
+  if (got.error) return got.error;
+  return differs('prompt tokens', got.prompt, wanted.tokens) || differs('greedy tokens', got.ids, wanted.greedy) ||
+    (native ? differs('native tokens', got.ids, nativeTokens(model, wanted)) : '') ||
+    (/CPU/.test(got.device) !== (settings.device === 'cpu') ? `it ran on ${got.device}` : '');
+}
+
+async function checkBrowser(open, url, models) {
+  const browser = await open();
+  const { page } = browser;
+  const named = (name) => `${browser.version}: ${name}`;
+  try {
+    await page.goto(url);
+    await page.waitForFunction('window.ask');
+    for (const { name, problem } of await page.evaluate(() => import('/data/host_checks.js').then((m) => m.checkHost())))
+      report(named(name), problem);
+    for (const model of models) await check(named(`${model}, gpu`), () => checkModel(page, model, { device: 'gpu' }));
+    await check(named(`${models[0]}, gpu, asyncify`), () => checkModel(page, models[0], { device: 'gpu', mode: 'asyncify' }));
+    await check(named(`${models[0]}, cpu`), () => checkModel(page, models[0], { device: 'cpu' }));
+  } finally {
+    await browser.close();
+  }
+}
+
+async function checkWithoutGpu(url) {
+  const browser = await openChromium({ webgpu: false });
+  const { page } = browser;
+  try {
+    await page.goto(url);
+    await page.waitForFunction('window.ask');
+    const ask = (device) => page.evaluate((question) => window.ask(question),
+      { model: '/data/models/g3-270m.f16.gguf', prompt: 'the river', count: 1, exact: true, past: true, device });
+    await check('without WebGPU the best device is the CPU', async () => {
+      const got = await ask('best');
+      return got.error ?? (/CPU/.test(got.device) ? '' : `it ran on ${got.device}`);
+    });
+    await check('without WebGPU a GPU is refused in words', async () => {
+      const { error } = await ask('gpu');
+      return /no WebGPU adapter/.test(error) ? '' : `the answer was ${error}`;
+    });
+    await check('a file that is no model is refused by name', async () => {
+      const { error } = await page.evaluate((question) => window.ask(question), { model: '/data/host_checks.js', prompt: 'x', device: 'cpu' });
+      return /host_checks\.js/.test(error) ? '' : `the answer was ${error}`;
+    });
+  } finally {
+    await browser.close();
+  }
+}
+
+const server = await serve({ '/data/host_checks.js': path.join(here, 'host_checks.js'), '/data/': data, '/': path.join(here, '../../web') });
+try {
+  await checkBrowser(openChromium, server.url, MODELS);
+  await checkWithoutGpu(server.url);
+  if (findProgram('firefox-esr', 'firefox')) await checkBrowser(openFirefox, server.url, MODELS.slice(0, 3));
+  else console.log('Firefox is not installed: its checks are left out.');
+} catch (error) {
+  report('the browser', error.stack ?? String(error));
+} finally {
+  server.close();
+}
+console.log(`${passed} passed, ${failed} failed`);
+process.exit(failed ? 1 : 0);
