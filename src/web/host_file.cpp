@@ -19,7 +19,8 @@ std::string last_error() {
 Result<std::shared_ptr<HostFile>> HostFile::open(std::string_view name) {
   const host::Handle file = host::rullama_host_file_open(name.data(), name.size());
   if (!file)
-    return fail(ErrorCode::not_found, cat("file ", quoted(name), " of the page's storage cannot be opened: ", last_error()));
+    return fail(ErrorCode::not_found,
+                cat("file ", quoted(name), " of the page's storage cannot be opened: ", last_error()));
   return std::make_shared<HostFile>(std::string(name), file);
 }
 

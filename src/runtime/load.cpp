@@ -1,0 +1,58 @@
+#include "runtime/load.h"
+
+#include "base/text.h"
+
+namespace rullama {
+namespace {
+
+// Where the per-layer table lies in the file.
+HostTable host_table(const Gguf& file) {
+  const GgufTensor* tensor = file.tensor("per_layer_token_embd.weight");
+  if (!tensor || !tensor->dtype) return {};
+  return {file.source(), tensor->offset, {*tensor->dtype, tensor->shape_row_major()}};
+}
+
+}  // namespace
+
+Result<ModelFile> read_model_file(std::shared_ptr<const ByteSource> source) {
+  auto file = Gguf::read(std::move(source));
+  if (!file) return failed(file);
+  auto config = read_gemma_config(*file);
+  if (!config) return failed(config);
+  if (auto ok = check_gemma_weights(*file, *config, {}); !ok) return failed(ok);
+  auto vocabulary = read_vocabulary(*file);
+  if (!vocabulary) return failed(vocabulary);
+  if (vocabulary->tokens.size() != config->vocab)
+    return fail(cat("key 'tokenizer.ggml.tokens' has ", vocabulary->tokens.size(),
+                    " entries and tensor 'token_embd.weight' ", config->vocab, " rows; they must be equal"));
+  auto tokenizer = Tokenizer::create(std::move(*vocabulary));
+  if (!tokenizer) return failed(tokenizer);
+  config->suppressed.assign(tokenizer->suppressed().begin(), tokenizer->suppressed().end());
+  return ModelFile{std::make_shared<const Gguf>(std::move(*file)), std::move(*config), std::move(*tokenizer)};
+}
+
+Result<std::shared_ptr<const TextModel>> load_text_model(const ModelFile& file, std::shared_ptr<Backend> backend,
+                                                         WeightOptions options) {
+  auto text = std::make_shared<TextModel>();
+  text->config = file.config;
+  text->backend = std::move(backend);
+  text->per_layer_table = host_table(*file.gguf);
+  if (!text->backend->is_gpu()) options.per_layer_on_host = false;
+  auto weights = load_gemma_weights(*file.gguf, text->config, *text->backend, options);
+  if (!weights && weights.error().code == ErrorCode::out_of_memory && file.config.per_layer &&
+      !options.per_layer_on_host) {
+    options.per_layer_on_host = true;  // the table is often half of the file, and only a row a token is needed
+    weights = load_gemma_weights(*file.gguf, text->config, *text->backend, options);
+  }
+  if (!weights) {
+    if (weights.error().code != ErrorCode::out_of_memory) return failed(weights);
+    return fail(ErrorCode::out_of_memory,
+                cat("the model does not fit on ", text->backend->device_name(), ": its weights take ",
+                    bytes_text(static_cast<double>(*check_gemma_weights(*file.gguf, file.config, options))), " (",
+                    weights.error().message, "); use a smaller model or --device cpu"));
+  }
+  text->weights = std::move(*weights);
+  return text;
+}
+
+}  // namespace rullama
