@@ -1,0 +1,5 @@
+// The upper halves of f32.
+fn dense4(row: u32, quad: u32) -> vec4f {
+  let pairs = two_words(row, quad).xxyy;
+  return bitcast<vec4f>(select(pairs << vec4u(16u), pairs & vec4u(0xffff0000u), vec4<bool>(false, true, false, true)));
+}

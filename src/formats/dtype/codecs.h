@@ -1,0 +1,54 @@
+// The decoder and encoder of each weight format, one file a format. Layouts: the table in docs/adding-a-format.md.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "base/half.h"
+
+namespace rullama::codecs {
+
+// A block's 16-bit fields may lie at odd addresses.
+[[nodiscard]] inline std::uint16_t load16(const std::byte* p) {
+  std::uint16_t v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+inline void store16(std::byte* p, std::uint16_t v) { std::memcpy(p, &v, sizeof v); }
+[[nodiscard]] inline float load_half(const std::byte* p) { return f16_to_f32(load16(p)); }
+[[nodiscard]] inline std::uint32_t load_byte(const std::byte* p) { return std::to_integer<std::uint32_t>(*p); }
+
+// Rounds to the nearest integer in [lo, hi].
+[[nodiscard]] inline int to_code(float value, int lo, int hi) {
+  const float r = std::nearbyint(value);
+  return r <= static_cast<float>(lo) ? lo : r >= static_cast<float>(hi) ? hi : static_cast<int>(r);
+}
+
+using Decode = void (*)(const std::byte* src, std::size_t blocks, float* dst);
+using Encode = void (*)(const float* src, std::size_t blocks, std::byte* dst);
+
+void decode_f32(const std::byte*, std::size_t, float*);
+void encode_f32(const float*, std::size_t, std::byte*);
+void decode_f16(const std::byte*, std::size_t, float*);
+void encode_f16(const float*, std::size_t, std::byte*);
+void decode_bf16(const std::byte*, std::size_t, float*);
+void encode_bf16(const float*, std::size_t, std::byte*);
+void decode_q4_0(const std::byte*, std::size_t, float*);
+void encode_q4_0(const float*, std::size_t, std::byte*);
+void decode_q4_1(const std::byte*, std::size_t, float*);
+void encode_q4_1(const float*, std::size_t, std::byte*);
+void decode_q5_0(const std::byte*, std::size_t, float*);
+void encode_q5_0(const float*, std::size_t, std::byte*);
+void decode_q5_1(const std::byte*, std::size_t, float*);
+void encode_q5_1(const float*, std::size_t, std::byte*);
+void decode_q8_0(const std::byte*, std::size_t, float*);
+void encode_q8_0(const float*, std::size_t, std::byte*);
+void decode_q4_k(const std::byte*, std::size_t, float*);
+void encode_q4_k(const float*, std::size_t, std::byte*);
+void decode_q5_k(const std::byte*, std::size_t, float*);
+void encode_q5_k(const float*, std::size_t, std::byte*);
+void decode_q6_k(const std::byte*, std::size_t, float*);
+void encode_q6_k(const float*, std::size_t, std::byte*);
+
+}  // namespace rullama::codecs

@@ -1,0 +1,7 @@
+fn dense4(row: u32, quad: u32) -> vec4f {
+  let at = row_start(row) + quad * 4u;
+  if (ALIGNED) {
+    return bitcast<vec4f>(w4[at / 4u]);
+  }
+  return bitcast<vec4f>(vec4u(w1[at], w1[at + 1u], w1[at + 2u], w1[at + 3u]));
+}

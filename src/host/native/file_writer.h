@@ -1,0 +1,31 @@
+// Files that appear whole or not at all: written under a temporary name beside the target, then renamed.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "rullama/result.h"
+
+namespace rullama {
+
+class FileWriter {
+ public:
+  [[nodiscard]] static Result<FileWriter> create(const std::string& path);
+  ~FileWriter();  // without commit: the temporary file goes, the target stays as it was
+  FileWriter(FileWriter&& other) noexcept;
+  FileWriter& operator=(FileWriter&& other) noexcept;
+
+  [[nodiscard]] Result<> write(std::span<const std::byte> data);
+  // Flushes to the disk and puts the file in its place.
+  [[nodiscard]] Result<> commit();
+
+ private:
+  FileWriter(std::string path, std::string temporary, int descriptor)
+      : path_(std::move(path)), temporary_(std::move(temporary)), descriptor_(descriptor) {}
+  void discard();
+  std::string path_, temporary_;
+  int descriptor_ = -1;
+};
+
+}  // namespace rullama
