@@ -9,7 +9,7 @@ namespace {
 HostTable host_table(const Gguf& file) {
   const GgufTensor* tensor = file.tensor("per_layer_token_embd.weight");
   if (!tensor || !tensor->dtype) return {};
-  return {file.source(), tensor->offset, {*tensor->dtype, tensor->shape_row_major()}};
+  return {file.source(), tensor->offset, {*tensor->dtype, row_major(*tensor)}};
 }
 
 }  // namespace

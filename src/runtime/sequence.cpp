@@ -128,10 +128,15 @@ void Sequence::truncate(std::uint32_t length) {
   if (!kept || length == 0) oldest_ = 0;
 }
 
+std::size_t Sequence::common_prefix(std::span<const Token> ids) const {
+  std::size_t n = 0;
+  while (n < ids.size() && n < tokens_.size() && ids[n] == tokens_[n]) n++;
+  return n;
+}
+
 Result<> Sequence::set(std::span<const Token> ids) {
   if (auto ok = check_ids(ids); !ok) return ok;
-  std::size_t common = 0;
-  while (common < ids.size() && common < tokens_.size() && ids[common] == tokens_[common]) common++;
+  const std::size_t common = common_prefix(ids);
   if (ids.size() > context())
     return fail(ErrorCode::out_of_memory, cat("the prompt has ", ids.size(), " tokens and the context ", context(),
                                               "; use a larger --ctx-size or a shorter prompt"));

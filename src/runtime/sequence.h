@@ -33,6 +33,8 @@ class Sequence {
   // Logits after the last token.
   [[nodiscard]] Result<std::span<const float>> logits();
   void truncate(std::uint32_t length);
+  // How many leading tokens of `ids` the sequence already holds.
+  [[nodiscard]] std::size_t common_prefix(std::span<const Token> ids) const;
   // Holds exactly `ids` afterwards, evaluating only what differs.
   [[nodiscard]] Result<> set(std::span<const Token> ids);
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "formats/gguf.h"
+#include "ops/tensor.h"
 #include "rullama/result.h"
 
 namespace rullama {
@@ -15,6 +16,7 @@ enum class GemmaArch : std::uint8_t { gemma3, gemma4 };
 struct LayerConfig {
   bool sliding = false;       // sees only the last `window` positions
   std::uint32_t head_dim = 0, n_heads = 0, n_kv_heads = 0;
+  std::uint32_t rotated = 0;  // leading elements of a head that turn with the position
   std::uint32_t ffn = 0;      // width of the dense FFN
   std::uint32_t kv_layer = 0; // the layer whose keys and values are read: itself, or an earlier one of its kind
   float rope_base = 0;
@@ -36,6 +38,9 @@ struct GemmaConfig {
   [[nodiscard]] std::uint32_t n_layers() const { return static_cast<std::uint32_t>(layers.size()); }
   [[nodiscard]] bool has_kv(std::uint32_t layer) const { return layers[layer].kv_layer == layer; }
 };
+
+// A tensor's dimensions as the engine counts them: outputs first, elements of a row last.
+[[nodiscard]] Shape row_major(const GgufTensor& tensor);
 
 // Reads and checks all keys; an error names the key, what it holds and what was expected.
 [[nodiscard]] Result<GemmaConfig> read_gemma_config(const Gguf& file);

@@ -91,7 +91,7 @@ class Forward {
     const GemmaLayer& l = w_.layers[i];
     const LayerConfig& lc = c_.layers[i];
     const std::uint64_t d = lc.head_dim;
-    const RopeOptions turn{.rotated = lc.head_dim, .base = lc.rope_base, .position_scale = lc.rope_scale};
+    const RopeOptions turn{.rotated = lc.rotated, .base = lc.rope_base, .position_scale = lc.rope_scale};
     const Var factors = lc.sliding ? Var{} : t("rope_freqs", w_.rope_freqs);
     const auto heads = [&](Var y, std::uint64_t n) { return g_.reshape(y, {rows_, n, d}); };
 

@@ -29,7 +29,7 @@ std::vector<Entry<GemmaWeights>> model_table(const GemmaConfig& c) {
   const Need ple = when(p > 0);
   std::uint64_t global_head = 0;
   for (const LayerConfig& l : c.layers)
-    if (!l.sliding) global_head = l.head_dim;
+    if (!l.sliding) global_head = l.rotated;
   using W = GemmaWeights;
   return {
       {"token_embd.weight", &W::token_embd, {v, h}},
@@ -113,7 +113,7 @@ class Finder {
 
  private:
   static Result<> check(const GgufTensor& tensor, const Shape& shape) {
-    Shape found = tensor.shape_row_major();
+    Shape found = row_major(tensor);
     if (found != shape) return fail(cat("tensor ", quoted(tensor.name), " has shape ", found.str(), ", expected ", shape.str(),
                                         " (outputs first)"));
     if (!tensor.dtype || *tensor.dtype == DType::U32)
@@ -142,13 +142,13 @@ Result<> find_all(Finder& finder, const Gguf& file, const GemmaConfig& config, G
   return {};
 }
 
-bool stays_on_host(const Found& f, const GemmaWeights& weights, const LoadOptions& options) {
+bool stays_on_host(const Found& f, const GemmaWeights& weights, const WeightOptions& options) {
   return options.per_layer_on_host && f.place == &weights.per_layer_embd;
 }
 
 }  // namespace
 
-Result<std::uint64_t> check_gemma_weights(const Gguf& file, const GemmaConfig& config, const LoadOptions& options) {
+Result<std::uint64_t> check_gemma_weights(const Gguf& file, const GemmaConfig& config, const WeightOptions& options) {
   Finder finder(file);
   GemmaWeights weights;
   if (auto ok = find_all(finder, file, config, weights); !ok) return failed(ok);
@@ -159,7 +159,7 @@ Result<std::uint64_t> check_gemma_weights(const Gguf& file, const GemmaConfig& c
 }
 
 Result<GemmaWeights> load_gemma_weights(const Gguf& file, const GemmaConfig& config, Backend& backend,
-                                        const LoadOptions& options) {
+                                        const WeightOptions& options) {
   Finder finder(file);
   GemmaWeights weights;
   if (auto ok = find_all(finder, file, config, weights); !ok) return failed(ok);

@@ -34,7 +34,7 @@ struct GemmaWeights {
   bool per_layer_on_host = false;
 };
 
-struct LoadOptions {
+struct WeightOptions {
   // Leave the per-layer embedding table in the file and fetch its rows as tokens come (GPU only; the CPU always maps).
   bool per_layer_on_host = false;
   // Called now and then; returning false cancels.
@@ -43,9 +43,9 @@ struct LoadOptions {
 
 // Finds, checks and loads every tensor. An error names the tensor.
 [[nodiscard]] Result<GemmaWeights> load_gemma_weights(const Gguf& file, const GemmaConfig& config, Backend& backend,
-                                                      const LoadOptions& options);
+                                                      const WeightOptions& options);
 
 // Bytes of the tensors that would go to the device, after all checks of names and shapes and before anything is loaded.
-[[nodiscard]] Result<std::uint64_t> check_gemma_weights(const Gguf& file, const GemmaConfig& config, const LoadOptions& options);
+[[nodiscard]] Result<std::uint64_t> check_gemma_weights(const Gguf& file, const GemmaConfig& config, const WeightOptions& options);
 
 }  // namespace rullama

@@ -1,0 +1,214 @@
+// The cache: windows, cutting back, reuse, files, shrinking. The truth is always a fresh sequence without history.
+#include "runtime/sequence.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "support/golden.h"
+#include "support/model.h"
+
+namespace rullama::test {
+namespace {
+
+constexpr double kSame = 5e-4;
+
+std::unique_ptr<Sequence> make(const std::shared_ptr<TextModel>& model, std::uint32_t context = 160, std::uint32_t batch = 16,
+                               DType kv = DType::F32) {
+  auto made = Sequence::make(model, Precision::exact, context, batch, kv);
+  EXPECT_TRUE(made.has_value()) << made.error().message;
+  return std::move(*made);
+}
+
+std::vector<Token> some_tokens(std::size_t count, std::uint32_t vocab, std::uint32_t seed = 1) {
+  std::vector<Token> tokens{2};
+  while (tokens.size() < count) tokens.push_back(seed = (seed * 1103515245u + 12345u) % vocab);
+  return tokens;
+}
+
+std::vector<float> logits_of(Sequence& sequence) {
+  auto logits = sequence.logits();
+  EXPECT_TRUE(logits.has_value()) << logits.error().message;
+  return logits ? std::vector<float>(logits->begin(), logits->end()) : std::vector<float>{};
+}
+
+void must(const Result<>& ok) { ASSERT_TRUE(ok.has_value()) << ok.error().message; }
+
+// The truth: all logits of the sequence, with all keys and values in one graph and plain masks.
+std::vector<float> fresh_logits(const std::shared_ptr<TextModel>& model, std::span<const Token> tokens) {
+  auto sequence = make(model, static_cast<std::uint32_t>(tokens.size()), static_cast<std::uint32_t>(tokens.size()));
+  must(sequence->append(tokens));
+  return logits_of(*sequence);
+}
+
+class SequenceTest : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    model_ = load_golden_model(GetParam(), Where::cpu);
+    ASSERT_TRUE(model_);
+  }
+  std::uint32_t vocab() const { return model_->config.vocab; }
+  std::shared_ptr<TextModel> model_;
+};
+
+// A prompt of five tokens and 80 generated ones pass a window of 16 several times; the ring holds window + batch - 1.
+TEST_P(SequenceTest, PastTheWindow) {
+  auto sequence = make(model_, 160, 5);
+  must(sequence->append(some_tokens(5, vocab())));
+  std::vector<Token> all(sequence->tokens().begin(), sequence->tokens().end());
+  for (int i = 0; i < 80; i++) {
+    const auto logits = logits_of(*sequence);
+    if (i % 8 == 7) {
+      expect_close(fresh_logits(model_, all), logits, kSame, "after " + std::to_string(all.size()) + " tokens");
+      if (HasFailure()) return;
+    }
+    const auto token = static_cast<Token>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+    all.push_back(token);
+    must(sequence->append(std::span(&token, 1)));
+  }
+  for (std::uint32_t i = 0; i < model_->config.n_layers(); i++) {
+    const auto& k = sequence->cache().layers[i].k;
+    if (!k) continue;
+    const std::uint64_t expected = model_->config.layers[i].sliding ? model_->config.window + 5 - 1 : 160;
+    EXPECT_EQ(k->desc().shape[0], expected) << "slots of layer " << i;
+  }
+}
+
+TEST_P(SequenceTest, PromptsThatEndAroundTheWindow) {
+  const std::uint32_t window = model_->config.window;
+  for (const std::uint32_t length : {window - 1, window, window + 1, 2 * window, 2 * window + 1}) {
+    const auto tokens = some_tokens(length, vocab());
+    for (const std::uint32_t batch : {1u, window - 1, window, window + 1, 64u}) {
+      auto sequence = make(model_, 160, batch);
+      must(sequence->append(tokens));
+      expect_close(fresh_logits(model_, tokens), logits_of(*sequence), kSame,
+                   std::to_string(length) + " tokens in batches of " + std::to_string(batch));
+    }
+  }
+}
+
+TEST_P(SequenceTest, CutBackAndGoOn) {
+  const auto tokens = some_tokens(70, vocab()), other = some_tokens(30, vocab(), 99);
+  for (const std::uint32_t length : {69u, 60u, 50u, 17u, 3u, 1u, 0u}) {
+    auto sequence = make(model_);
+    must(sequence->append(tokens));
+    sequence->truncate(length);
+    EXPECT_EQ(sequence->tokens().size(), length);
+    must(sequence->append(other));
+    std::vector<Token> all(tokens.begin(), tokens.begin() + length);
+    all.insert(all.end(), other.begin(), other.end());
+    expect_close(fresh_logits(model_, all), logits_of(*sequence), kSame, "cut back to " + std::to_string(length));
+  }
+}
+
+TEST_P(SequenceTest, SecondTurnReusesThePrefix) {
+  const auto first = some_tokens(40, vocab());
+  auto second = first;
+  for (const Token t : some_tokens(25, vocab(), 7)) second.push_back(t);
+  auto sequence = make(model_);
+  must(sequence->set(first));
+  EXPECT_EQ(sequence->common_prefix(second), 40u);
+  must(sequence->set(second));
+  expect_close(fresh_logits(model_, second), logits_of(*sequence), kSame, "second turn");
+  must(sequence->set(first));
+  expect_close(fresh_logits(model_, first), logits_of(*sequence), kSame, "back to the first turn");
+  must(sequence->set(first));
+  expect_close(fresh_logits(model_, first), logits_of(*sequence), kSame, "the same again");
+}
+
+TEST_P(SequenceTest, SaveRestoreShrink) {
+  const auto tokens = some_tokens(50, vocab()), more = some_tokens(20, vocab(), 5);
+  auto all = tokens;
+  all.insert(all.end(), more.begin(), more.end());
+  const auto expected = fresh_logits(model_, all);
+  auto writer = make(model_);
+  must(writer->append(tokens));
+  std::vector<std::byte> file;
+  must(writer->save([&](std::span<const std::byte> piece) -> Result<> {
+    file.insert(file.end(), piece.begin(), piece.end());
+    return {};
+  }));
+  for (const std::uint32_t batch : {16u, 1u, 64u}) {  // other rings than the writer's
+    auto reader = make(model_, 100, batch);
+    must(reader->append(some_tokens(9, vocab(), 3)));
+    must(reader->restore(MemorySource("cache", file)));
+    EXPECT_TRUE(std::equal(tokens.begin(), tokens.end(), reader->tokens().begin(), reader->tokens().end()));
+    must(reader->append(more));
+    expect_close(expected, logits_of(*reader), kSame, "restored into batches of " + std::to_string(batch));
+  }
+  const std::uint64_t before = writer->cache().bytes;
+  must(writer->shrink(75));
+  EXPECT_EQ(writer->context(), 75u);
+  EXPECT_LT(writer->cache().bytes, before);
+  must(writer->append(more));
+  expect_close(expected, logits_of(*writer), kSame, "after shrinking");
+
+  // Damaged files leave the sequence as it is.
+  auto reader = make(model_);
+  must(reader->append(more));
+  for (const std::size_t size : {std::size_t{0}, std::size_t{10}, std::size_t{32}, file.size() / 2, file.size() - 1}) {
+    auto cut = file;
+    cut.resize(size);
+    const auto ok = reader->restore(MemorySource("cache", cut));
+    ASSERT_FALSE(ok.has_value()) << "accepted " << size << " of " << file.size() << " bytes";
+    EXPECT_NE(ok.error().message.find("prompt cache"), std::string::npos) << ok.error().message;
+  }
+  EXPECT_EQ(reader->tokens().size(), more.size());
+  auto small = make(model_, 40);
+  EXPECT_FALSE(small->restore(MemorySource("cache", file)).has_value());
+  auto halves = make(model_, 160, 16, DType::F16);
+  EXPECT_FALSE(halves->restore(MemorySource("cache", file)).has_value());
+}
+
+TEST_P(SequenceTest, FullContextIsRefusedWithoutLoss) {
+  auto sequence = make(model_, 20);
+  const auto tokens = some_tokens(20, vocab());
+  must(sequence->append(tokens));
+  const auto before = logits_of(*sequence);
+  const Token one = 5;
+  const auto ok = sequence->append(std::span(&one, 1));
+  ASSERT_FALSE(ok.has_value());
+  EXPECT_NE(ok.error().message.find("context is full"), std::string::npos) << ok.error().message;
+  EXPECT_EQ(sequence->tokens().size(), 20u);
+  expect_close(before, logits_of(*sequence), 0, "logits after a refused append");
+}
+
+TEST_P(SequenceTest, LogitsOfEveryRow) {
+  const auto tokens = some_tokens(30, vocab());
+  auto sequence = make(model_);
+  must(sequence->append(std::span(tokens).first(4)));
+  std::vector<std::vector<float>> rows;
+  must(sequence->append(std::span(tokens).subspan(4), [&](std::uint32_t position, std::span<const float> logits) {
+    EXPECT_EQ(position, 4 + rows.size());
+    rows.emplace_back(logits.begin(), logits.end());
+    return true;
+  }));
+  ASSERT_EQ(rows.size(), 26u);
+  for (const std::size_t at : {4ul, 11ul, 29ul})
+    expect_close(fresh_logits(model_, std::span(tokens).first(at + 1)), rows[at - 4], kSame, "row " + std::to_string(at));
+  expect_close(rows.back(), logits_of(*sequence), 0, "logits after the last row");
+}
+
+TEST_P(SequenceTest, HalfPrecisionCacheStaysClose) {
+  const auto tokens = some_tokens(60, vocab());
+  auto sequence = make(model_, 160, 16, DType::F16);
+  must(sequence->append(tokens));
+  expect_close(fresh_logits(model_, tokens), logits_of(*sequence), 0.1, "f16 cache");
+}
+
+TEST_P(SequenceTest, BadIdsAreRefused) {
+  auto sequence = make(model_);
+  const Token bad = vocab();
+  const auto ok = sequence->append(std::span(&bad, 1));
+  ASSERT_FALSE(ok.has_value());
+  EXPECT_NE(ok.error().message.find("outside the vocabulary"), std::string::npos) << ok.error().message;
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiny, SequenceTest, testing::Values("g3-270m.f16", "g4-e2b.f32", "g4-26b.q8_0"), [](const auto& info) {
+  std::string name = info.param;
+  std::replace_if(name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace rullama::test
