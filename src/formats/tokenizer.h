@@ -33,6 +33,15 @@ struct Vocabulary {
   std::vector<Token> suppressed;         // never to be generated
 };
 
+class Gguf;
+
+// Reads tokenizer.ggml.*: tokens, token_type, scores, merges, the ids of special tokens, eos_token_ids and
+// suppress_tokens. Both spellings of Gemma 4's tokenizer are understood: tokenizer.ggml.model = gemma4 (llama.cpp), or
+// llama with pre = gemma4 (Ollama). Merges decide where there are any, else the scores. tokenizer.ggml.add_bos_token
+// and add_space_prefix are not asked: Gemma always wants one <bos> and never a leading space.
+// An error names the key and what is wrong with it. What Tokenizer::create checks is left to it.
+[[nodiscard]] Result<Vocabulary> read_vocabulary(const Gguf& file);
+
 // Which markers a text may contain as tokens. "Markers" are the control tokens and the user-defined ones.
 enum class Markup : std::uint8_t {
   none,     // text typed by people: user-defined tokens count (runs of newlines, HTML tags), but not those that

@@ -1,8 +1,6 @@
-#include "formats/tokenizer_gguf.h"
-
-#include <limits>
-
 #include "base/text.h"
+#include "formats/gguf.h"
+#include "formats/tokenizer.h"
 
 namespace rullama {
 namespace {

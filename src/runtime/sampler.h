@@ -27,6 +27,11 @@ struct SamplingDefaults {
   void apply_to(Sampling& settings) const;
 };
 
+class Gguf;
+
+// Reads general.sampling.{temp, top_k, top_p, min_p, penalty_repeat, penalty_last_n}. An error names the key.
+[[nodiscard]] Result<SamplingDefaults> read_sampling_defaults(const Gguf& file);
+
 // Random numbers that depend on nothing but the seed: xoshiro256**, seeded by splitmix64 (Blackman and Vigna 2018).
 class RandomStream {
  public:

@@ -125,7 +125,7 @@ TEST(Sampler, LargeVocabulariesAgainstASlowReference) {
         Sampling{.top_k = 0, .top_p = 0.999f}, Sampling{.top_k = 0, .top_p = 1, .min_p = 0.01f}}) {
     std::vector<Token> order(logits.size());
     for (Token i = 0; i < order.size(); i++) order[i] = i;
-    std::ranges::stable_sort(order, [&](Token a, Token b) { return logits[a] > logits[b]; });
+    std::ranges::sort(order, {}, [&](Token t) { return std::pair(-logits[t], t); });
     if (settings.top_k) order.resize(settings.top_k);
     const auto weight = [&](Token t) { return std::exp(static_cast<double>(logits[t]) - logits[order[0]]); };
     double total = 0, sum = 0;
