@@ -1,0 +1,366 @@
+// Adapters and devices of the native seam.
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "base/text.h"
+#include "host/host.h"
+#include "host/native/webgpu_native.h"
+
+namespace rullama::host {
+
+void wait_until(WGPUInstance instance, WGPUFuture future, const bool& done) {
+  while (!done) {
+    if constexpr (kDawn) {
+      WGPUFutureWaitInfo info = WGPU_FUTURE_WAIT_INFO_INIT;
+      info.future = future;
+      wgpuInstanceWaitAny(instance, 1, &info, 1'000'000'000);
+    } else {
+      wgpuInstanceProcessEvents(instance);
+      if (!done) std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  }
+}
+
+std::string ErrorScope::pop() {
+  struct Got {
+    bool done = false;
+    std::string message;
+  } got;
+  WGPUPopErrorScopeCallbackInfo info = WGPU_POP_ERROR_SCOPE_CALLBACK_INFO_INIT;
+  info.mode = callback_mode();
+  info.userdata1 = &got;
+  info.callback = [](WGPUPopErrorScopeStatus, WGPUErrorType type, WGPUStringView message, void* user, void*) {
+    auto& g = *static_cast<Got*>(user);
+    if (type != WGPUErrorType_NoError) {
+      g.message = text(message);
+      if (g.message.empty()) g.message = "unknown error";
+    }
+    g.done = true;
+  };
+  wait_until(d_.instance, wgpuDevicePopErrorScope(d_.device, info), got.done);
+  return std::move(got.message);
+}
+
+namespace {
+
+// Why the last adapters or device_open call failed: there is no device yet that could keep it.
+thread_local std::string open_error;
+
+// allow_unsafe_apis: subgroup matrices. vulkan_enable_f16_on_nvidia: 16-bit floats there; read with the adapter.
+constexpr const char* kOn[] = {"allow_unsafe_apis", "vulkan_enable_f16_on_nvidia"};
+constexpr const char* kOff[] = {"timestamp_quantization"};
+
+DawnToggles toggles() { return {{nullptr, kDawnTogglesType}, std::size(kOn), kOn, std::size(kOff), kOff}; }
+
+constexpr std::string_view kNoDriver =
+    "no GPU was found through Vulkan; install the GPU's Vulkan driver and libvulkan1 (the loader), or use --device cpu";
+
+WGPUInstance make_instance() {
+  WGPUInstanceDescriptor descriptor = WGPU_INSTANCE_DESCRIPTOR_INIT;
+  const WGPUInstanceFeatureName timed = WGPUInstanceFeatureName_TimedWaitAny;
+  DawnToggles chained = toggles();
+  if (kDawn) {
+    descriptor.requiredFeatureCount = 1;
+    descriptor.requiredFeatures = &timed;
+    descriptor.nextInChain = &chained.chain;
+  }
+  return wgpuCreateInstance(&descriptor);
+}
+
+WGPUAdapter request_adapter(WGPUInstance instance, WGPUPowerPreference power, bool fallback) {
+  struct Got {
+    bool done = false;
+    WGPUAdapter adapter = nullptr;
+  } got;
+  WGPURequestAdapterOptions options = WGPU_REQUEST_ADAPTER_OPTIONS_INIT;
+  options.powerPreference = power;
+  options.forceFallbackAdapter = fallback;
+  DawnToggles chained = toggles();
+  if (kDawn) options.nextInChain = &chained.chain;
+  WGPURequestAdapterCallbackInfo info = WGPU_REQUEST_ADAPTER_CALLBACK_INFO_INIT;
+  info.mode = callback_mode();
+  info.userdata1 = &got;
+  info.callback = [](WGPURequestAdapterStatus, WGPUAdapter adapter, WGPUStringView, void* user, void*) {
+    *static_cast<Got*>(user) = {true, adapter};
+  };
+  wait_until(instance, wgpuInstanceRequestAdapter(instance, &options, info), got.done);
+  return got.adapter;
+}
+
+struct AdapterText {
+  std::string name, backend, kind, driver, vendor;
+  std::uint32_t subgroup_min = 0, subgroup_max = 0;
+};
+
+AdapterText describe(WGPUAdapter adapter) {
+  WGPUAdapterInfo info = WGPU_ADAPTER_INFO_INIT;
+  wgpuAdapterGetInfo(adapter, &info);
+  AdapterText t;
+  t.name = text(info.device);
+  t.vendor = text(info.vendor);
+  t.driver = text(info.description);
+  if (t.name.empty()) t.name = t.driver;
+  t.subgroup_min = info.subgroupMinSize;
+  t.subgroup_max = info.subgroupMaxSize;
+  t.backend = info.backendType == WGPUBackendType_Vulkan  ? "Vulkan"
+              : info.backendType == WGPUBackendType_Metal ? "Metal"
+              : info.backendType == WGPUBackendType_D3D12 ? "D3D12"
+                                                          : "other";
+  t.kind = info.adapterType == WGPUAdapterType_DiscreteGPU     ? "discrete"
+           : info.adapterType == WGPUAdapterType_IntegratedGPU ? "integrated"
+           : info.adapterType == WGPUAdapterType_CPU           ? "cpu"
+                                                               : "unknown";
+  wgpuAdapterInfoFreeMembers(info);
+  return t;
+}
+
+// The standard API names no adapters one by one: these requests between them reach those that a machine usually has.
+std::vector<WGPUAdapter> find_adapters(WGPUInstance instance) {
+  std::vector<WGPUAdapter> found;
+  std::vector<std::string> names;
+  for (const auto& [power, fallback] : {std::pair{WGPUPowerPreference_HighPerformance, false}, {WGPUPowerPreference_LowPower, false},
+                                        {WGPUPowerPreference_Undefined, true}}) {
+    WGPUAdapter adapter = request_adapter(instance, power, fallback);
+    if (!adapter) continue;
+    const std::string name = describe(adapter).name;
+    if (std::find(names.begin(), names.end(), name) == names.end()) {
+      names.push_back(name);
+      found.push_back(adapter);
+    } else {
+      wgpuAdapterRelease(adapter);
+    }
+  }
+  const auto rank = [](WGPUAdapter a) {
+    const std::string kind = describe(a).kind;
+    return kind == "discrete" ? 0 : kind == "integrated" ? 1 : kind == "unknown" ? 2 : 3;
+  };
+  std::stable_sort(found.begin(), found.end(), [&](WGPUAdapter a, WGPUAdapter b) { return rank(a) < rank(b); });
+  return found;
+}
+
+std::size_t put(const std::string& from, char* out, std::size_t cap) {
+  std::memcpy(out, from.data(), std::min(from.size(), cap));
+  return from.size();
+}
+
+WGPUAdapter choose(std::vector<WGPUAdapter>& all, std::string_view selector) {
+  std::size_t chosen = all.size();
+  const bool index = !selector.empty() && selector.size() < 4 && std::all_of(selector.begin(), selector.end(), [](char c) { return c >= '0' && c <= '9'; });
+  const auto lower = [](std::string s) {
+    std::transform(s.begin(), s.end(), s.begin(), [](unsigned char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
+    return s;
+  };
+  if (selector.empty() && !all.empty()) {
+    chosen = 0;
+  } else if (index) {
+    chosen = std::min<std::size_t>(static_cast<std::size_t>(std::stoul(std::string(selector))), all.size());
+  } else {
+    for (std::size_t i = all.size(); i-- > 0;)
+      if (lower(describe(all[i]).name).find(lower(std::string(selector))) != std::string::npos) chosen = i;
+  }
+  if (chosen == all.size()) {
+    std::string names;
+    for (std::size_t i = 0; i < all.size(); i++) names += cat(i ? ", " : "", i, " ", quoted(describe(all[i]).name));
+    open_error = all.empty() ? std::string(kNoDriver) : cat("no GPU matches ", quoted(selector), "; there are ", names);
+    return nullptr;
+  }
+  WGPUAdapter adapter = all[chosen];
+  all.erase(all.begin() + static_cast<std::ptrdiff_t>(chosen));
+  return adapter;
+}
+
+std::string matrix_configs(WGPUAdapter adapter) {
+  if (!kDawn || !wgpuAdapterHasFeature(adapter, kDawnSubgroupMatrixFeature)) return {};
+  DawnSubgroupMatrixConfigs configs{{nullptr, kDawnSubgroupMatrixConfigsType}, 0, nullptr};
+  WGPUAdapterInfo info = WGPU_ADAPTER_INFO_INIT;
+  info.nextInChain = &configs.chain;
+  wgpuAdapterGetInfo(adapter, &info);
+  static constexpr std::string_view types[] = {"", "f32", "f16", "u32", "i32", "u8", "i8"};
+  std::string lines;
+  for (std::size_t i = 0; i < configs.count; i++) {
+    const auto& c = configs.configs[i];
+    if (c.component < std::size(types) && c.result < std::size(types))
+      lines += cat(types[c.component], " ", types[c.result], " ", c.m, " ", c.n, " ", c.k, "\n");
+  }
+  wgpuAdapterInfoFreeMembers(info);
+  return lines;
+}
+
+bool open_device(NativeDevice& d) {
+  std::vector<WGPUFeatureName> features;
+  for (const auto f : {WGPUFeatureName_ShaderF16, WGPUFeatureName_Subgroups, WGPUFeatureName_TimestampQuery})
+    if (wgpuAdapterHasFeature(d.adapter, f)) features.push_back(f);
+  if (!d.matrices.empty()) features.push_back(kDawnSubgroupMatrixFeature);
+  wgpuAdapterGetLimits(d.adapter, &d.limits);
+
+  WGPUDeviceDescriptor descriptor = WGPU_DEVICE_DESCRIPTOR_INIT;
+  descriptor.requiredFeatureCount = features.size();
+  descriptor.requiredFeatures = features.data();
+  descriptor.requiredLimits = &d.limits;
+  DawnToggles chained = toggles();
+  static const std::string folder = pipeline_cache_folder();
+  DawnCache cache{{nullptr, kDawnCacheType}, view("rullama"), {}, {}};
+  cache.load.callback = [](std::size_t ks, const void* k, std::size_t vs, void* v, void*, void*) { return load_cached(folder, ks, k, vs, v); };
+  cache.store.callback = [](std::size_t ks, const void* k, std::size_t vs, const void* v, void*, void*) { store_cached(folder, ks, k, vs, v); };
+  if (kDawn) {
+    descriptor.nextInChain = &chained.chain;
+    if (!folder.empty()) chained.chain.next = &cache.chain;
+  }
+  descriptor.deviceLostCallbackInfo.mode = WGPUCallbackMode_AllowSpontaneous;
+  descriptor.deviceLostCallbackInfo.userdata1 = &d;
+  descriptor.deviceLostCallbackInfo.callback = [](WGPUDevice const*, WGPUDeviceLostReason reason, WGPUStringView message, void* user, void*) {
+    if (reason == WGPUDeviceLostReason_Destroyed || reason == WGPUDeviceLostReason_CallbackCancelled) return;
+    auto& device = *static_cast<NativeDevice*>(user);
+    device.lost = true;
+    device.note(cat("the device was lost: ", text(message)));
+  };
+  descriptor.uncapturedErrorCallbackInfo.userdata1 = &d;
+  descriptor.uncapturedErrorCallbackInfo.callback = [](WGPUDevice const*, WGPUErrorType, WGPUStringView message, void* user, void*) {
+    static_cast<NativeDevice*>(user)->note(text(message));
+  };
+  struct Got {
+    bool done = false;
+    WGPUDevice device = nullptr;
+    std::string message;
+  } got;
+  WGPURequestDeviceCallbackInfo info = WGPU_REQUEST_DEVICE_CALLBACK_INFO_INIT;
+  info.mode = callback_mode();
+  info.userdata1 = &got;
+  info.callback = [](WGPURequestDeviceStatus, WGPUDevice device, WGPUStringView message, void* user, void*) {
+    *static_cast<Got*>(user) = {true, device, text(message)};
+  };
+  wait_until(d.instance, wgpuAdapterRequestDevice(d.adapter, &descriptor, info), got.done);
+  if (!got.device) {
+    open_error = cat("opening ", d.name, " failed: ", got.message);
+    return false;
+  }
+  d.device = got.device;
+  d.queue = wgpuDeviceGetQueue(d.device);
+  wgpuDeviceGetLimits(d.device, &d.limits);
+  return true;
+}
+
+bool has_packed_dot(WGPUInstance instance) {
+  if constexpr (kDawn) return wgpuInstanceHasWGSLLanguageFeature(instance, WGPUWGSLLanguageFeatureName_Packed4x8IntegerDotProduct);
+  (void)instance;
+  return true;  // wgpu-native has it but cannot be asked
+}
+
+}  // namespace
+
+extern "C" {
+
+std::size_t rullama_host_adapters(char* out, std::size_t cap) {
+  WGPUInstance instance = make_instance();
+  if (!instance) {
+    open_error = "the WebGPU library could not be started";
+    return 0;
+  }
+  std::string lines;
+  std::size_t index = 0;
+  for (WGPUAdapter adapter : find_adapters(instance)) {
+    const AdapterText t = describe(adapter);
+    lines += cat(index++, "\t", t.name, "\t", t.backend, "\t", t.kind, "\t", t.driver, "\n");
+    wgpuAdapterRelease(adapter);
+  }
+  wgpuInstanceRelease(instance);
+  if (lines.empty()) open_error = kNoDriver;
+  return put(lines, out, cap);
+}
+
+Handle rullama_host_device_open(const char* selector, std::size_t length) {
+  auto d = std::make_unique<NativeDevice>();
+  d->instance = make_instance();
+  if (!d->instance) {
+    open_error = "the WebGPU library could not be started";
+    return 0;
+  }
+  auto adapters = find_adapters(d->instance);
+  d->adapter = choose(adapters, {selector, length});
+  for (WGPUAdapter other : adapters) wgpuAdapterRelease(other);
+  if (d->adapter) {
+    AdapterText t = describe(d->adapter);
+    d->name = std::move(t.name);
+    d->backend = std::move(t.backend);
+    d->kind = std::move(t.kind);
+    d->driver = std::move(t.driver);
+    d->vendor = std::move(t.vendor);
+    d->subgroup_min = t.subgroup_min;
+    d->subgroup_max = t.subgroup_max;
+    d->matrices = matrix_configs(d->adapter);
+    d->packed_dot = has_packed_dot(d->instance);
+    if (open_device(*d)) return reinterpret_cast<Handle>(d.release());
+    wgpuAdapterRelease(d->adapter);
+  }
+  wgpuInstanceRelease(d->instance);
+  return 0;
+}
+
+void rullama_host_device_close(Handle device) {
+  std::unique_ptr<NativeDevice> d(&native(device));
+  if (d->readback) wgpuBufferRelease(d->readback);
+  if (d->resolved) wgpuBufferRelease(d->resolved);
+  if (d->queries) wgpuQuerySetRelease(d->queries);
+  wgpuQueueRelease(d->queue);
+  wgpuDeviceDestroy(d->device);
+  wgpuDeviceRelease(d->device);
+  wgpuAdapterRelease(d->adapter);
+  wgpuInstanceRelease(d->instance);
+}
+
+double rullama_host_device_limit(Handle device, const char* name, std::size_t length) {
+  const NativeDevice& d = native(device);
+  const std::string_view n(name, length);
+  const WGPULimits& l = d.limits;
+  if (n == "maxStorageBufferBindingSize") return static_cast<double>(l.maxStorageBufferBindingSize);
+  if (n == "maxBufferSize") return static_cast<double>(l.maxBufferSize);
+  if (n == "maxComputeWorkgroupStorageSize") return l.maxComputeWorkgroupStorageSize;
+  if (n == "maxComputeInvocationsPerWorkgroup") return l.maxComputeInvocationsPerWorkgroup;
+  if (n == "maxComputeWorkgroupSizeX") return l.maxComputeWorkgroupSizeX;
+  if (n == "maxComputeWorkgroupsPerDimension") return l.maxComputeWorkgroupsPerDimension;
+  if (n == "maxStorageBuffersPerShaderStage") return l.maxStorageBuffersPerShaderStage;
+  if (n == "subgroupMinSize") return d.subgroup_min;
+  if (n == "subgroupMaxSize") return d.subgroup_max;
+  return 0;
+}
+
+int rullama_host_device_feature(Handle device, const char* name, std::size_t length) {
+  const NativeDevice& d = native(device);
+  const std::string_view n(name, length);
+  if (n == "shader-f16") return wgpuDeviceHasFeature(d.device, WGPUFeatureName_ShaderF16);
+  if (n == "subgroups") return kDawn && wgpuDeviceHasFeature(d.device, WGPUFeatureName_Subgroups);
+  if (n == "timestamp-query") return wgpuDeviceHasFeature(d.device, WGPUFeatureName_TimestampQuery);
+  if (n == "subgroup-matrix") return !d.matrices.empty();
+  if (n == "packed_4x8_integer_dot_product") return d.packed_dot;
+  return 0;
+}
+
+std::size_t rullama_host_device_text(Handle device, const char* what, std::size_t length, char* out, std::size_t cap) {
+  const NativeDevice& d = native(device);
+  const std::string_view w(what, length);
+  const std::string& found = w == "name"      ? d.name
+                             : w == "backend" ? d.backend
+                             : w == "kind"    ? d.kind
+                             : w == "driver"  ? d.driver
+                             : w == "vendor"  ? d.vendor
+                                              : d.matrices;
+  return put(found, out, cap);
+}
+
+std::size_t rullama_host_error(Handle device, char* out, std::size_t cap) {
+  std::string& kept = device ? native(device).error : open_error;
+  const std::string error = std::exchange(kept, {});
+  return put(error, out, cap);
+}
+
+double rullama_host_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // extern "C"
+
+}  // namespace rullama::host

@@ -1,0 +1,112 @@
+// The native side of the seam: what a device handle stands for. Private to host/native/webgpu_*.cpp.
+#pragma once
+
+#include <webgpu/webgpu.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rullama::host {
+
+inline constexpr bool kDawn = RULLAMA_DAWN;
+
+// Dawn's own extensions, which the standard header does not have. Layouts as in Dawn's webgpu.h of 2026.
+struct DawnToggles {
+  WGPUChainedStruct chain;
+  std::size_t enabled_count;
+  const char* const* enabled;
+  std::size_t disabled_count;
+  const char* const* disabled;
+};
+inline constexpr auto kDawnTogglesType = static_cast<WGPUSType>(0x0005000A);
+struct DawnCacheLoad {
+  WGPUChainedStruct* next;
+  std::size_t (*callback)(std::size_t key_size, const void* key, std::size_t value_size, void* value, void* u1, void* u2);
+  void* userdata1;
+  void* userdata2;
+};
+struct DawnCacheStore {
+  WGPUChainedStruct* next;
+  void (*callback)(std::size_t key_size, const void* key, std::size_t value_size, const void* value, void* u1, void* u2);
+  void* userdata1;
+  void* userdata2;
+};
+struct DawnCache {
+  WGPUChainedStruct chain;
+  WGPUStringView isolation_key;
+  DawnCacheLoad load;
+  DawnCacheStore store;
+};
+inline constexpr auto kDawnCacheType = static_cast<WGPUSType>(0x00050007);
+struct DawnSubgroupMatrixConfig {
+  std::uint32_t component, result, m, n, k;
+};
+struct DawnSubgroupMatrixConfigs {
+  WGPUChainedStruct chain;
+  std::size_t count;
+  const DawnSubgroupMatrixConfig* configs;
+};
+inline constexpr auto kDawnSubgroupMatrixConfigsType = static_cast<WGPUSType>(0x0005003B);
+inline constexpr auto kDawnSubgroupMatrixFeature = static_cast<WGPUFeatureName>(0x00050034);
+
+[[nodiscard]] inline WGPUStringView view(std::string_view s) { return {s.data(), s.size()}; }
+[[nodiscard]] inline std::string text(WGPUStringView v) {
+  if (!v.data) return {};
+  return v.length == WGPU_STRLEN ? std::string(v.data) : std::string(v.data, v.length);
+}
+
+// Blocks until `done`. Dawn sleeps in the driver; wgpu-native can only be asked again and again.
+void wait_until(WGPUInstance instance, WGPUFuture future, const bool& done);
+[[nodiscard]] inline WGPUCallbackMode callback_mode() {
+  return kDawn ? WGPUCallbackMode_WaitAnyOnly : WGPUCallbackMode_AllowProcessEvents;
+}
+
+struct NativeDevice {
+  WGPUInstance instance = nullptr;
+  WGPUAdapter adapter = nullptr;
+  WGPUDevice device = nullptr;
+  WGPUQueue queue = nullptr;
+  WGPULimits limits = WGPU_LIMITS_INIT;
+  std::string name, backend, kind, driver, vendor, matrices;
+  std::uint32_t subgroup_min = 0, subgroup_max = 0;
+  bool packed_dot = false;
+
+  std::string error;  // the first since it was last taken
+  bool lost = false;
+  void note(std::string message) {
+    if (error.empty()) error = std::move(message);
+  }
+
+  // work being recorded
+  WGPUCommandEncoder encoder = nullptr;
+  WGPUComputePassEncoder pass = nullptr;
+  WGPUComputePipeline current = nullptr;
+  WGPUBuffer readback = nullptr;
+  std::uint64_t readback_bytes = 0;
+
+  // time stamps: two for each dispatch of the next submissions
+  WGPUQuerySet queries = nullptr;
+  std::uint32_t timed = 0, timed_next = 0, timed_resolved = 0;
+  WGPUBuffer resolved = nullptr;
+};
+
+[[nodiscard]] inline NativeDevice& native(std::uintptr_t handle) { return *reinterpret_cast<NativeDevice*>(handle); }
+
+// Validation messages within this scope, as text; empty if all is well.
+class ErrorScope {
+ public:
+  ErrorScope(NativeDevice& d, WGPUErrorFilter filter) : d_(d) { wgpuDevicePushErrorScope(d.device, filter); }
+  [[nodiscard]] std::string pop();
+
+ private:
+  NativeDevice& d_;
+};
+
+// Where compiled pipelines are kept between runs; empty: nowhere.
+[[nodiscard]] std::string pipeline_cache_folder();
+std::size_t load_cached(const std::string& folder, std::size_t key_size, const void* key, std::size_t value_size, void* value);
+void store_cached(const std::string& folder, std::size_t key_size, const void* key, std::size_t value_size, const void* value);
+
+}  // namespace rullama::host

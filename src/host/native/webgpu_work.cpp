@@ -1,0 +1,241 @@
+// Buffers, pipelines and work of the native seam.
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "base/text.h"
+#include "host/host.h"
+#include "host/native/webgpu_native.h"
+
+namespace rullama::host {
+namespace {
+
+constexpr std::uint64_t kMostReadback = 64u << 20;  // bytes fetched at a time
+
+WGPUBuffer buffer_of(Handle h) { return reinterpret_cast<WGPUBuffer>(h); }
+
+void end_pass(NativeDevice& d) {
+  if (!d.pass) return;
+  wgpuComputePassEncoderEnd(d.pass);
+  wgpuComputePassEncoderRelease(d.pass);
+  d.pass = nullptr;
+}
+
+WGPUBuffer make_buffer(NativeDevice& d, std::uint64_t bytes, WGPUBufferUsage usage) {
+  WGPUBufferDescriptor descriptor = WGPU_BUFFER_DESCRIPTOR_INIT;
+  descriptor.size = bytes;
+  descriptor.usage = usage;
+  return wgpuDeviceCreateBuffer(d.device, &descriptor);
+}
+
+void submit(NativeDevice& d, WGPUCommandEncoder encoder) {
+  WGPUCommandBuffer commands = wgpuCommandEncoderFinish(encoder, nullptr);
+  wgpuCommandEncoderRelease(encoder);
+  if (!commands) return;
+  wgpuQueueSubmit(d.queue, 1, &commands);
+  wgpuCommandBufferRelease(commands);
+}
+
+// Copies [at, at + bytes) to the kept read-back buffer, waits, and hands the bytes to `dst`.
+bool read_piece(NativeDevice& d, WGPUBuffer from, std::uint64_t at, void* dst, std::uint64_t bytes) {
+  if (d.readback_bytes < bytes) {
+    if (d.readback) wgpuBufferRelease(d.readback);
+    d.readback_bytes = std::max<std::uint64_t>(bytes, 1u << 20);
+    d.readback = make_buffer(d, d.readback_bytes, WGPUBufferUsage_MapRead | WGPUBufferUsage_CopyDst);
+    if (!d.readback) {
+      d.readback_bytes = 0;
+      return false;
+    }
+  }
+  WGPUCommandEncoder encoder = wgpuDeviceCreateCommandEncoder(d.device, nullptr);
+  wgpuCommandEncoderCopyBufferToBuffer(encoder, from, at, d.readback, 0, bytes);
+  submit(d, encoder);
+  struct Got {
+    bool done = false, ok = false;
+    std::string message;
+  } got;
+  WGPUBufferMapCallbackInfo info = WGPU_BUFFER_MAP_CALLBACK_INFO_INIT;
+  info.mode = callback_mode();
+  info.userdata1 = &got;
+  info.callback = [](WGPUMapAsyncStatus status, WGPUStringView message, void* user, void*) {
+    *static_cast<Got*>(user) = {true, status == WGPUMapAsyncStatus_Success, text(message)};
+  };
+  wait_until(d.instance, wgpuBufferMapAsync(d.readback, WGPUMapMode_Read, 0, bytes, info), got.done);
+  const void* mapped = got.ok ? wgpuBufferGetConstMappedRange(d.readback, 0, bytes) : nullptr;
+  if (mapped) std::memcpy(dst, mapped, bytes);
+  if (got.ok) wgpuBufferUnmap(d.readback);
+  if (!mapped) d.note(cat("results could not be read: ", got.message));
+  return mapped != nullptr;
+}
+
+}  // namespace
+
+extern "C" {
+
+Handle rullama_host_buffer_create(Handle device, double bytes, std::uint32_t usage) {
+  NativeDevice& d = native(device);
+  ErrorScope validation(d, WGPUErrorFilter_Validation), memory(d, WGPUErrorFilter_OutOfMemory);
+  WGPUBuffer buffer = make_buffer(d, static_cast<std::uint64_t>(bytes), usage);
+  const std::string out_of_memory = memory.pop(), invalid = validation.pop();
+  if (buffer && out_of_memory.empty() && invalid.empty()) return reinterpret_cast<Handle>(buffer);
+  if (buffer) wgpuBufferRelease(buffer);
+  d.error = !out_of_memory.empty() ? out_of_memory : !invalid.empty() ? invalid : "the allocation failed";
+  return 0;
+}
+
+void rullama_host_buffer_release(Handle, Handle buffer) {
+  wgpuBufferDestroy(buffer_of(buffer));  // the memory goes as soon as the GPU is done with it
+  wgpuBufferRelease(buffer_of(buffer));
+}
+
+void rullama_host_buffer_write(Handle device, Handle buffer, double at, const void* src, std::size_t bytes) {
+  wgpuQueueWriteBuffer(native(device).queue, buffer_of(buffer), static_cast<std::uint64_t>(at), src, bytes);
+}
+
+int rullama_host_buffer_read(Handle device, Handle buffer, double at, void* dst, std::size_t bytes) {
+  NativeDevice& d = native(device);
+  auto* out = static_cast<std::byte*>(dst);
+  for (std::uint64_t done = 0; done < bytes;) {
+    const std::uint64_t n = std::min<std::uint64_t>(bytes - done, kMostReadback);
+    if (!read_piece(d, buffer_of(buffer), static_cast<std::uint64_t>(at) + done, out + done, n)) return 0;
+    done += n;
+  }
+  return 1;
+}
+
+Handle rullama_host_pipeline_create(Handle device, const char* wgsl, std::size_t length, const char* label, std::size_t label_length) {
+  NativeDevice& d = native(device);
+  ErrorScope scope(d, WGPUErrorFilter_Validation);
+  WGPUShaderSourceWGSL source = WGPU_SHADER_SOURCE_WGSL_INIT;
+  source.code = {wgsl, length};
+  WGPUShaderModuleDescriptor module_descriptor = WGPU_SHADER_MODULE_DESCRIPTOR_INIT;
+  module_descriptor.nextInChain = &source.chain;
+  module_descriptor.label = {label, label_length};
+  WGPUShaderModule module = wgpuDeviceCreateShaderModule(d.device, &module_descriptor);
+  WGPUComputePipelineDescriptor descriptor = WGPU_COMPUTE_PIPELINE_DESCRIPTOR_INIT;
+  descriptor.label = {label, label_length};
+  descriptor.compute.module = module;
+  descriptor.compute.entryPoint = view("main");
+  WGPUComputePipeline pipeline = module ? wgpuDeviceCreateComputePipeline(d.device, &descriptor) : nullptr;
+  const std::string error = scope.pop();
+  if (module) wgpuShaderModuleRelease(module);
+  if (pipeline && error.empty()) return reinterpret_cast<Handle>(pipeline);
+  if (pipeline) wgpuComputePipelineRelease(pipeline);
+  d.error = error.empty() ? "no pipeline was made" : error;
+  return 0;
+}
+
+void rullama_host_pipeline_release(Handle, Handle pipeline) { wgpuComputePipelineRelease(reinterpret_cast<WGPUComputePipeline>(pipeline)); }
+
+Handle rullama_host_bind_group_create(Handle device, Handle pipeline, const BindEntry* entries, std::size_t count) {
+  NativeDevice& d = native(device);
+  std::vector<WGPUBindGroupEntry> bound(count, WGPU_BIND_GROUP_ENTRY_INIT);
+  for (std::size_t i = 0; i < count; i++) {
+    bound[i].binding = entries[i].binding;
+    bound[i].buffer = buffer_of(entries[i].buffer);
+    bound[i].offset = static_cast<std::uint64_t>(entries[i].offset);
+    bound[i].size = static_cast<std::uint64_t>(entries[i].size);
+  }
+  WGPUBindGroupLayout layout = wgpuComputePipelineGetBindGroupLayout(reinterpret_cast<WGPUComputePipeline>(pipeline), 0);
+  WGPUBindGroupDescriptor descriptor = WGPU_BIND_GROUP_DESCRIPTOR_INIT;
+  descriptor.layout = layout;
+  descriptor.entryCount = count;
+  descriptor.entries = bound.data();
+  WGPUBindGroup group = wgpuDeviceCreateBindGroup(d.device, &descriptor);
+  wgpuBindGroupLayoutRelease(layout);
+  return reinterpret_cast<Handle>(group);
+}
+
+void rullama_host_bind_group_release(Handle, Handle group) { wgpuBindGroupRelease(reinterpret_cast<WGPUBindGroup>(group)); }
+
+void rullama_host_begin(Handle device) {
+  NativeDevice& d = native(device);
+  d.encoder = wgpuDeviceCreateCommandEncoder(d.device, nullptr);
+  d.current = nullptr;
+}
+
+void rullama_host_dispatch(Handle device, Handle pipeline, Handle group, std::uint32_t x, std::uint32_t y, std::uint32_t z) {
+  NativeDevice& d = native(device);
+  auto* const wanted = reinterpret_cast<WGPUComputePipeline>(pipeline);
+  const bool timed = d.timed_next < d.timed;
+  if (timed || !d.pass) {
+    end_pass(d);
+    WGPUComputePassDescriptor descriptor = WGPU_COMPUTE_PASS_DESCRIPTOR_INIT;
+    WGPUPassTimestampWrites stamps = WGPU_PASS_TIMESTAMP_WRITES_INIT;
+    if (timed) {
+      stamps.querySet = d.queries;
+      stamps.beginningOfPassWriteIndex = 2 * d.timed_next;
+      stamps.endOfPassWriteIndex = 2 * d.timed_next + 1;
+      descriptor.timestampWrites = &stamps;
+      d.timed_next++;
+    }
+    d.pass = wgpuCommandEncoderBeginComputePass(d.encoder, &descriptor);
+    d.current = nullptr;
+  }
+  if (d.current != wanted) {
+    wgpuComputePassEncoderSetPipeline(d.pass, wanted);
+    d.current = wanted;
+  }
+  wgpuComputePassEncoderSetBindGroup(d.pass, 0, reinterpret_cast<WGPUBindGroup>(group), 0, nullptr);
+  wgpuComputePassEncoderDispatchWorkgroups(d.pass, x, y, z);
+  if (timed) end_pass(d);
+}
+
+void rullama_host_copy(Handle device, Handle src, double src_at, Handle dst, double dst_at, double bytes) {
+  NativeDevice& d = native(device);
+  end_pass(d);
+  wgpuCommandEncoderCopyBufferToBuffer(d.encoder, buffer_of(src), static_cast<std::uint64_t>(src_at), buffer_of(dst),
+                                       static_cast<std::uint64_t>(dst_at), static_cast<std::uint64_t>(bytes));
+}
+
+void rullama_host_submit(Handle device) {
+  NativeDevice& d = native(device);
+  end_pass(d);
+  if (d.timed_next > d.timed_resolved) {
+    const std::uint32_t first = 2 * d.timed_resolved, count = 2 * (d.timed_next - d.timed_resolved);
+    // resolved values must start at a multiple of 256 bytes: each submission resolves from the first stamp on
+    wgpuCommandEncoderResolveQuerySet(d.encoder, d.queries, 0, first + count, d.resolved, 0);
+    d.timed_resolved = d.timed_next;
+  }
+  submit(d, d.encoder);
+  d.encoder = nullptr;
+}
+
+void rullama_host_idle(Handle device) {
+  NativeDevice& d = native(device);
+  bool done = false;
+  WGPUQueueWorkDoneCallbackInfo info = WGPU_QUEUE_WORK_DONE_CALLBACK_INFO_INIT;
+  info.mode = callback_mode();
+  info.userdata1 = &done;
+  info.callback = [](WGPUQueueWorkDoneStatus, WGPUStringView, void* user, void*) { *static_cast<bool*>(user) = true; };
+  wait_until(d.instance, wgpuQueueOnSubmittedWorkDone(d.queue, info), done);
+}
+
+int rullama_host_timing_start(Handle device, std::uint32_t dispatches) {
+  NativeDevice& d = native(device);
+  if (!wgpuDeviceHasFeature(d.device, WGPUFeatureName_TimestampQuery) || dispatches > 2048) return 0;
+  if (!d.queries) {
+    WGPUQuerySetDescriptor descriptor = WGPU_QUERY_SET_DESCRIPTOR_INIT;
+    descriptor.type = WGPUQueryType_Timestamp;
+    descriptor.count = 4096;  // WebGPU's limit
+    d.queries = wgpuDeviceCreateQuerySet(d.device, &descriptor);
+    d.resolved = make_buffer(d, 4096 * 8, WGPUBufferUsage_QueryResolve | WGPUBufferUsage_CopySrc);
+  }
+  d.timed = dispatches;
+  d.timed_next = d.timed_resolved = 0;
+  return 1;
+}
+
+std::size_t rullama_host_timing_read(Handle device, double* nanoseconds, std::size_t cap) {
+  NativeDevice& d = native(device);
+  const std::size_t n = std::min<std::size_t>(d.timed_next, cap);
+  std::vector<std::uint64_t> stamps(2 * n);
+  d.timed = 0;
+  if (n == 0 || !read_piece(d, d.resolved, 0, stamps.data(), stamps.size() * 8)) return 0;
+  for (std::size_t i = 0; i < n; i++) nanoseconds[i] = static_cast<double>(stamps[2 * i + 1] - stamps[2 * i]);
+  return n;
+}
+
+}  // extern "C"
+
+}  // namespace rullama::host

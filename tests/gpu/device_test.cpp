@@ -1,0 +1,219 @@
+// The GPU layer: kernels, parameters, order, limits, and errors as values.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "gpu/command_list.h"
+#include "gpu/device.h"
+
+namespace rullama::gpu {
+namespace {
+
+constexpr std::string_view kAddScaled = R"(
+struct Params { n: u32, by: f32, pad0: u32, pad1: u32 }
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
+@group(0) @binding(2) var<uniform> p: Params;
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) g: vec3u, @builtin(num_workgroups) gs: vec3u, @builtin(local_invocation_index) l: u32) {
+  let i = (g.x + g.y * gs.x) * 64u + l;
+  if (i < p.n) { y[i] += p.by * x[i]; }
+}
+)";
+
+struct Params {
+  std::uint32_t n;
+  float by;
+  std::uint32_t pad[2] = {};
+};
+
+class DeviceTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto opened = Device::open("");
+    if (!opened) {
+      ASSERT_TRUE(std::getenv("RULLAMA_TEST_NO_GPU")) << opened.error().message;
+      GTEST_SKIP() << "no GPU driver";
+    }
+    device_ = *opened;
+  }
+  Buffer buffer(const std::vector<float>& values) {
+    auto made = device_->buffer(values.size() * 4, "test data");
+    EXPECT_TRUE(made.has_value()) << made.error().message;
+    EXPECT_TRUE(device_->write(*made, 0, std::as_bytes(std::span(values))).has_value());
+    return std::move(*made);
+  }
+  std::vector<float> values(const Buffer& b, std::size_t n) {
+    std::vector<float> out(n);
+    auto ok = device_->read(b, 0, std::as_writable_bytes(std::span(out)));
+    EXPECT_TRUE(ok.has_value()) << ok.error().message;
+    return out;
+  }
+  const Kernel& add_scaled() {
+    auto kernel = device_->kernel("add_scaled", [] { return std::string(kAddScaled); });
+    EXPECT_TRUE(kernel.has_value()) << kernel.error().message;
+    return **kernel;
+  }
+  std::shared_ptr<Device> device_;
+};
+
+std::span<const std::byte> bytes_of(const Params& p) { return std::as_bytes(std::span(&p, 1)); }
+
+TEST_F(DeviceTest, CapabilitiesAreFilledIn) {
+  const Capabilities& c = device_->capabilities();
+  EXPECT_FALSE(c.name.empty());
+  EXPECT_GE(c.max_binding_bytes, 128u << 20);
+  EXPECT_GE(c.storage_buffers, 8u);
+  EXPECT_GE(c.max_workgroups, 65535u);
+  EXPECT_TRUE(c.kind == "cpu" || c.kind == "discrete" || c.kind == "integrated" || c.kind == "unknown") << c.kind;
+}
+
+TEST_F(DeviceTest, ParametersBelongToTheDispatch) {
+  const Buffer x = buffer({1, 2, 3, 4, 5}), y = buffer({0, 0, 0, 0, 0});
+  CommandList list(device_);
+  const Binding bindings[] = {read(x), write(y)};
+  for (const float by : {2.0f, 3.0f, 10.0f}) ASSERT_TRUE(list.add(add_scaled(), bindings, bytes_of({5, by}), Grid::wrap(1)).has_value());
+  ASSERT_TRUE(list.submit().has_value());
+  EXPECT_EQ(values(y, 5), (std::vector<float>{15, 30, 45, 60, 75}));
+  list.set_params(1, bytes_of({5, -12}));
+  ASSERT_TRUE(list.submit().has_value());
+  EXPECT_EQ(values(y, 5), (std::vector<float>{15, 30, 45, 60, 75}));  // 2 - 12 + 10 adds nothing
+}
+
+TEST_F(DeviceTest, ManyDependentDispatchesRunInOrder) {
+  const Buffer x = buffer({1}), y = buffer({0});
+  CommandList list(device_);
+  const Binding forth[] = {read(x), write(y)}, back[] = {read(y), write(x)};
+  for (int i = 0; i < 2000; i++) ASSERT_TRUE(list.add(add_scaled(), i % 2 ? back : forth, bytes_of({1, i % 2 ? -1.0f : 1.0f}), Grid::wrap(1)).has_value());
+  ASSERT_TRUE(list.submit().has_value());
+  float a = 1, b = 0;
+  for (int i = 0; i < 2000; i++) i % 2 ? a -= b : b += a;
+  EXPECT_EQ(values(x, 1)[0], a);
+  EXPECT_EQ(values(y, 1)[0], b);
+}
+
+TEST_F(DeviceTest, GridsBeyondADimensionCoverEachElementOnce) {
+  const std::uint64_t n = 70000 * 64 - 5;
+  EXPECT_GT(Grid::wrap(70000).y, 1u);
+  std::vector<float> ones(n, 1);
+  const Buffer x = buffer(ones), y = buffer(std::vector<float>(n, 0));
+  CommandList list(device_);
+  const Binding bindings[] = {read(x), write(y)};
+  ASSERT_TRUE(list.add(add_scaled(), bindings, bytes_of({static_cast<std::uint32_t>(n), 1}), Grid::wrap(70000)).has_value());
+  ASSERT_TRUE(list.submit().has_value());
+  const auto out = values(y, n);
+  for (std::uint64_t i = 0; i < n; i++) ASSERT_EQ(out[i], 1) << "element " << i;
+}
+
+TEST_F(DeviceTest, EmptyGridsAndUpdatedGrids) {
+  const Buffer x = buffer({1}), y = buffer({0});
+  CommandList list(device_);
+  const Binding bindings[] = {read(x), write(y)};
+  const auto command = list.add(add_scaled(), bindings, bytes_of({1, 1}), Grid{0, 1, 1});
+  ASSERT_TRUE(command.has_value());
+  ASSERT_TRUE(list.submit().has_value());
+  EXPECT_EQ(values(y, 1)[0], 0);
+  list.set_grid(*command, Grid::wrap(1));
+  ASSERT_TRUE(list.submit().has_value());
+  EXPECT_EQ(values(y, 1)[0], 1);
+}
+
+TEST_F(DeviceTest, CopiesStandInOrder) {
+  const Buffer x = buffer({1, 2}), y = buffer({0, 0}), kept = buffer({9, 9});
+  CommandList list(device_);
+  const Binding bindings[] = {read(x), write(y)};
+  ASSERT_TRUE(list.add(add_scaled(), bindings, bytes_of({2, 1}), Grid::wrap(1)).has_value());
+  list.add_copy(y, 4, kept, 0, 4);
+  ASSERT_TRUE(list.add(add_scaled(), bindings, bytes_of({2, 1}), Grid::wrap(1)).has_value());
+  ASSERT_TRUE(list.submit().has_value());
+  EXPECT_EQ(values(kept, 2), (std::vector<float>{2, 9}));
+  EXPECT_EQ(values(y, 2), (std::vector<float>{2, 4}));
+}
+
+TEST_F(DeviceTest, KernelErrorsNameTheKernelAndTheLine) {
+  auto kernel = device_->kernel("broken", [] { return std::string("@compute @workgroup_size(1)\nfn main() {\n  let x: f32 = no_such_name;\n}\n"); });
+  ASSERT_FALSE(kernel.has_value());
+  EXPECT_NE(kernel.error().message.find("broken"), std::string::npos) << kernel.error().message;
+  EXPECT_NE(kernel.error().message.find("no_such_name"), std::string::npos) << kernel.error().message;
+  EXPECT_NE(kernel.error().message.find("3"), std::string::npos) << kernel.error().message;
+  // the device goes on working
+  const Buffer x = buffer({4}), y = buffer({0});
+  CommandList list(device_);
+  const Binding bindings[] = {read(x), write(y)};
+  ASSERT_TRUE(list.add(add_scaled(), bindings, bytes_of({1, 1}), Grid::wrap(1)).has_value());
+  ASSERT_TRUE(list.submit().has_value());
+  EXPECT_EQ(values(y, 1)[0], 4);
+}
+
+TEST_F(DeviceTest, KernelsAreCompiledOnce) {
+  const Kernel* first = &add_scaled();
+  const std::size_t count = device_->kernel_count();
+  EXPECT_EQ(&add_scaled(), first);
+  EXPECT_EQ(device_->kernel_count(), count);
+}
+
+TEST_F(DeviceTest, WrittenBuffersAreBoundOnce) {
+  const Buffer x = buffer({1});
+  CommandList list(device_);
+  const Binding bindings[] = {read(x), write(x)};
+  const auto command = list.add(add_scaled(), bindings, bytes_of({1, 1}), Grid::wrap(1));
+  ASSERT_FALSE(command.has_value());
+  EXPECT_NE(command.error().message.find("same buffer"), std::string::npos) << command.error().message;
+}
+
+TEST_F(DeviceTest, AbsurdSizesAreErrors) {
+  const auto over = device_->buffer(device_->capabilities().max_buffer_bytes + 4, "a weight");
+  ASSERT_FALSE(over.has_value());
+  EXPECT_EQ(over.error().code, ErrorCode::out_of_memory);
+  EXPECT_NE(over.error().message.find("a weight"), std::string::npos) << over.error().message;
+  const Buffer x = buffer({1, 2});
+  std::vector<std::byte> more(12);
+  EXPECT_FALSE(device_->read(x, 0, more).has_value());
+  EXPECT_FALSE(device_->write(x, 2, std::span(more).first(4)).has_value());
+}
+
+TEST_F(DeviceTest, BuffersGiveTheirMemoryBack) {
+  const std::uint64_t before = device_->allocated_bytes();
+  {
+    auto b = device_->buffer(1001, "test data");
+    ASSERT_TRUE(b.has_value());
+    EXPECT_EQ(device_->allocated_bytes(), before + 1004);
+  }
+  EXPECT_EQ(device_->allocated_bytes(), before);
+}
+
+TEST_F(DeviceTest, LargeReadsComeInPieces) {
+  const std::size_t n = (70u << 20) / 4;
+  std::vector<float> in(n);
+  for (std::size_t i = 0; i < n; i++) in[i] = static_cast<float>(i % 8191);
+  const Buffer x = buffer(in);
+  EXPECT_EQ(values(x, n), in);
+}
+
+TEST_F(DeviceTest, TimedSubmissionGivesATimeForEachKernel) {
+  if (!device_->capabilities().timestamps) GTEST_SKIP() << "no time stamps on this device";
+  const Buffer x = buffer(std::vector<float>(100000, 1)), y = buffer(std::vector<float>(100000, 0));
+  CommandList list(device_);
+  const Binding bindings[] = {read(x), write(y)};
+  for (int i = 0; i < 3; i++) ASSERT_TRUE(list.add(add_scaled(), bindings, bytes_of({100000, 1}), Grid::wrap(i == 1 ? 0 : 1563)).has_value());
+  const auto times = list.submit_timed();
+  ASSERT_TRUE(times.has_value()) << times.error().message;
+  ASSERT_EQ(times->size(), 2u);
+  for (const KernelTime& t : *times) {
+    EXPECT_EQ(t.name, "add_scaled");
+    EXPECT_GT(t.nanoseconds, 0);
+  }
+  EXPECT_EQ(values(y, 1)[0], 2);
+}
+
+TEST(Devices, UnknownSelectorsSayWhatThereIs) {
+  const auto opened = Device::open("no such gpu");
+  ASSERT_FALSE(opened.has_value());
+  EXPECT_NE(opened.error().message.find("GPU"), std::string::npos) << opened.error().message;
+}
+
+}  // namespace
+}  // namespace rullama::gpu
