@@ -22,7 +22,9 @@ export async function loadProgram({ url, mode, host, waiting }) {
 
 async function instantiate(url, host) {
   let memory = null;
-  const { instance } = await WebAssembly.instantiateStreaming(fetch(url), { host, wasi_snapshot_preview1: wasi(() => memory.buffer) });
+  const program = await fetch(url);
+  if (!program.ok) throw new Error(`${url} cannot be fetched: the server answered ${program.status}`);
+  const { instance } = await WebAssembly.instantiateStreaming(program, { host, wasi_snapshot_preview1: wasi(() => memory.buffer) });
   memory = instance.exports.memory;
   return instance.exports;
 }

@@ -18,4 +18,4 @@ async function answer({ model, prompt, count = 32, device, exact, mode, past }) 
   }
 }
 
-onmessage = async ({ data }) => postMessage(await answer(data).catch((error) => ({ error: String(error?.stack ?? error) })));
+onmessage = async ({ data }) => postMessage(await answer(data).catch((error) => ({ error: String(error?.message ?? error) })));
