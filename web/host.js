@@ -65,13 +65,20 @@ class Gpu {
     this.pass?.end();
     this.pass = null;
   }
-  passForDispatch() {
-    const t = this.timing;
-    if (!t || t.used === t.count) return this.pass ??= this.encoder.beginComputePass();
-    this.endPass();
-    const at = 2 * t.used++;
-    return this.pass = this.encoder.beginComputePass(
-      { timestampWrites: { querySet: t.set, beginningOfPassWriteIndex: at, endOfPassWriteIndex: at + 1 } });
+  // Dispatches share a pass, but each of those that are timed has one of its own.
+  dispatch(pipeline, group, x, y, z) {
+    const t = this.timing, timed = t && t.used < t.count;
+    if (timed) {
+      this.endPass();
+      const at = 2 * t.used++;
+      this.pass = this.encoder.beginComputePass(
+        { timestampWrites: { querySet: t.set, beginningOfPassWriteIndex: at, endOfPassWriteIndex: at + 1 } });
+    }
+    this.pass ??= this.encoder.beginComputePass();
+    this.pass.setPipeline(pipeline);
+    this.pass.setBindGroup(0, group);
+    this.pass.dispatchWorkgroups(x, y, z);
+    if (timed) this.endPass();
   }
   // Copies a range of `buffer` out and hands it to `use` as an ArrayBuffer that is valid during that call.
   async read(buffer, at, bytes, use) {
@@ -250,10 +257,7 @@ export function makeHost(memory) {
 
     begin(device) { objects[device].encoder = objects[device].device.createCommandEncoder(); },
     dispatch(device, pipeline, group, x, y, z) {
-      const pass = objects[device].passForDispatch();
-      pass.setPipeline(objects[pipeline].pipeline);
-      pass.setBindGroup(0, objects[group]);
-      pass.dispatchWorkgroups(x, y, z);
+      objects[device].dispatch(objects[pipeline].pipeline, objects[group], x, y, z);
     },
     copy(device, source, sourceAt, target, targetAt, bytes) {
       const gpu = objects[device];
@@ -275,10 +279,10 @@ export function makeHost(memory) {
       }
     },
     timing_start(device, dispatches) {
-      const gpu = objects[device], count = Math.min(dispatches, TIMED_DISPATCHES);
+      const gpu = objects[device];
       gpu.stopTiming();
-      if (!count || !gpu.device.features.has('timestamp-query')) return 0;
-      gpu.timing = { set: gpu.device.createQuerySet({ type: 'timestamp', count: 2 * count }), count, used: 0 };
+      if (!dispatches || dispatches > TIMED_DISPATCHES || !gpu.device.features.has('timestamp-query')) return 0;
+      gpu.timing = { set: gpu.device.createQuerySet({ type: 'timestamp', count: 2 * dispatches }), count: dispatches, used: 0 };
       return 1;
     },
     async timing_read(device, out, capacity) {
