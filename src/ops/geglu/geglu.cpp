@@ -1,0 +1,143 @@
+#include "ops/geglu/geglu.h"
+
+#include <cmath>
+
+#include "base/text.h"
+#include "ops/cpu_call.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/gpu_call.h"
+#include "ops/slice/slice.h"
+
+namespace rullama {
+namespace {
+
+constexpr double kRoot2OverPi = 0.7978845608028654, kCubic = 0.044715;
+
+double gelu_tanh(double x) { return std::tanh(kRoot2OverPi * x * (1 + kCubic * x * x)); }
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+struct Gate {
+  std::string_view name;
+  double (*value)(double);
+  double (*slope)(double);
+  std::string_view wgsl, wgsl_slope;
+};
+constexpr Gate kGelu{"geglu", [](double x) { return 0.5 * x * (1 + gelu_tanh(x)); },
+                     [](double x) {
+                       const double t = gelu_tanh(x);
+                       return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * kRoot2OverPi * (1 + 3 * kCubic * x * x);
+                     },
+                     "gelu(x)", "gelu_slope(x)"};
+constexpr Gate kQuick{"quick_geglu", [](double x) { return x * sigmoid(1.702 * x); },
+                      [](double x) {
+                        const double s = sigmoid(1.702 * x);
+                        return s + 1.702 * x * s * (1 - s);
+                      },
+                      "x * sigmoid(1.702 * x)", "sigmoid(1.702 * x) * (1.0 + 1.702 * x * (1.0 - sigmoid(1.702 * x)))"};
+constexpr Gate kSigmoid{"glu", [](double x) { return sigmoid(x); }, [](double x) { return sigmoid(x) * (1 - sigmoid(x)); },
+                        "sigmoid(x)", "sigmoid(x) * (1.0 - sigmoid(x))"};
+
+// Fast enough for the CPU device: one exponential in f32.
+float gelu_f32(float x) {
+  const float u = 0.7978845608f * x * (1 + 0.044715f * x * x);
+  return x / (1 + std::exp(-2 * std::fmin(std::fmax(u, -20.0f), 20.0f)));
+}
+
+// gate and up are column blocks of (one or two) matrices. Forward: y = f(gate) up. Backward, from dy: what the gate and
+// what the factor receive.
+class GatedOp final : public Op {
+ public:
+  enum class Part : std::uint8_t { value, d_gate, d_up };
+  GatedOp(const Gate& f, std::uint64_t n, std::uint32_t gate_column, std::uint32_t up_column, Part result)
+      : f_(f), n_(n), gate_column_(gate_column), up_column_(up_column), result_(result) {}
+  std::string_view name() const override { return f_.name; }
+
+  // inputs: gate, up, [dy]
+  Result<std::vector<TensorDesc>> infer(std::span<const TensorDesc> in) const override {
+    const auto columns = [&](const TensorDesc& d, std::uint64_t first) { return d.dtype == DType::F32 && d.shape.back() >= first + n_; };
+    if (!columns(in[0], gate_column_)) return bad_argument(name(), "gate", in[0], cat("F32 rows of at least ", gate_column_ + n_));
+    if (!columns(in[1], up_column_) || in[1].shape.rows() != in[0].shape.rows())
+      return bad_argument(name(), "up", in[1], cat("F32, ", in[0].shape.rows(), " rows of at least ", up_column_ + n_));
+    Shape out = in[0].shape;
+    out[out.rank() - 1] = n_;
+    if (in.size() == 3 && in[2] != TensorDesc{DType::F32, out}) return bad_argument(name(), "dy", in[2], cat("F32 ", out.str()));
+    return std::vector{TensorDesc{DType::F32, out}};
+  }
+
+  void eval(const CpuCall& call) const override {
+    const CpuView &gate = call.in[0], &up = call.in[1], &y = call.out[0];
+    const bool fast = call.precision != Precision::reference && &f_ == &kGelu && result_ == Part::value;
+    call.crew.run(y.shape().rows(), 1 + 4096 / (n_ + 1), [&](std::size_t begin, std::size_t end) {
+      for (std::size_t r = begin; r < end; r++) {
+        const float *g = gate.row(r).data() + gate_column_, *u = up.row(r).data() + up_column_;
+        const float* dy = call.in.size() == 3 ? call.in[2].row(r).data() : nullptr;
+        float* out = y.row(r).data();
+        if (fast) {
+          for (std::size_t i = 0; i < n_; i++) out[i] = gelu_f32(g[i]) * u[i];
+        } else {
+          for (std::size_t i = 0; i < n_; i++) out[i] = static_cast<float>(one(g[i], u[i], dy ? dy[i] : 1));
+        }
+      }
+    });
+  }
+
+  Result<> record(GpuCall& call) const override {
+    const std::uint64_t total = call.out[0].shape().elements();
+    if (total == 0) return {};
+    const auto u = [](std::uint64_t v) { return static_cast<std::uint32_t>(v); };
+    const struct {
+      std::uint32_t total, n, gate_stride, gate_column, up_stride, up_column;
+    } params{u(total), u(n_), u(call.in[0].shape().back()), gate_column_, u(call.in[1].shape().back()), up_column_};
+    static constexpr std::string_view results[] = {"", "_d_gate", "_d_up"};
+    const auto source = [&] {
+      return gpu::Wgsl("ops/geglu/geglu.wgsl")
+          .file("ops/elementwise/functions.wgsl")
+          .constant("RESULT", static_cast<std::uint32_t>(result_))
+          .text(cat("fn gate_of(x: f32) -> f32 { return ", f_.wgsl, "; }\nfn gate_slope(x: f32) -> f32 { return ", f_.wgsl_slope, "; }"));
+    };
+    return call.dispatch(cat(name(), results[static_cast<std::size_t>(result_)]), source,
+                         {read(call.in[0]), read(call.in[1]), read(call.in.back()), write(call.out[0])}, params, gpu::Grid::wrap((total + 255) / 256));
+  }
+
+  Result<std::vector<Var>> derivative(Graph& graph, std::span<const Var> in, std::span<const Var> out, std::span<const Var> dout,
+                                      const std::vector<bool>& wanted) const override {
+    if (result_ != Part::value) return Op::derivative(graph, in, out, dout, wanted);
+    const auto part = [&](Part result, Var whole, std::uint32_t column) {
+      Var d = graph.add1(std::make_unique<GatedOp>(f_, n_, gate_column_, up_column_, result), {in[0], in[1], dout[0]});
+      return whole.shape().back() == n_ ? d : spread_columns(d, whole.shape(), column);
+    };
+    std::vector<Var> din(2);
+    if (wanted[0]) din[0] = part(Part::d_gate, in[0], gate_column_);
+    if (wanted[1]) din[1] = part(Part::d_up, in[1], up_column_);
+    return din;
+  }
+
+ private:
+  double one(double g, double u, double dy) const {
+    switch (result_) {
+      case Part::value: return f_.value(g) * u;
+      case Part::d_gate: return dy * f_.slope(g) * u;
+      case Part::d_up: return dy * f_.value(g);
+    }
+    return 0;
+  }
+
+  const Gate& f_;
+  std::uint64_t n_;
+  std::uint32_t gate_column_, up_column_;
+  Part result_;
+};
+
+Var gated(const Gate& f, Var gate, Var up, std::uint64_t n, std::uint32_t gate_column, std::uint32_t up_column) {
+  if (!gate) return {};
+  return gate.graph()->add1(std::make_unique<GatedOp>(f, n, gate_column, up_column, GatedOp::Part::value), {gate, up});
+}
+
+}  // namespace
+
+Var geglu(Var gate, Var up, std::uint32_t up_column) { return gated(kGelu, gate, up, gate.shape().back(), 0, up_column); }
+Var quick_geglu(Var gate, Var up) { return gated(kQuick, gate, up, gate.shape().back(), 0, 0); }
+Var geglu_halves(Var u) { return gated(kGelu, u, u, u.shape().back() / 2, 0, static_cast<std::uint32_t>(u.shape().back() / 2)); }
+Var glu_split(Var x) { return gated(kSigmoid, x, x, x.shape().back() / 2, static_cast<std::uint32_t>(x.shape().back() / 2), 0); }
+
+}  // namespace rullama
