@@ -19,8 +19,23 @@ std::vector<T> join(std::initializer_list<std::vector<T> (*)()> parts) {
 
 }  // namespace
 
-std::vector<OpCase> op_cases() { return join<OpCase>({rms_norm_cases}); }
+std::vector<OpCase> op_cases() {
+  return join<OpCase>({
+      elementwise_cases,
+      geglu_cases,
+      reduce_cases,
+      rms_norm_cases,
+      slice_cases,
+  });
+}
 
-std::vector<OpRefusal> op_refusals() { return join<OpRefusal>({rms_norm_refusals}); }
+std::vector<OpRefusal> op_refusals() {
+  return join<OpRefusal>({
+      elementwise_refusals,
+      geglu_refusals,
+      rms_norm_refusals,
+      slice_refusals,
+  });
+}
 
 }  // namespace rullama

@@ -19,7 +19,8 @@ class BinaryOp final : public Op {
     if (in[0].dtype != DType::F32) return bad_argument(name(), "a", in[0], "F32");
     const std::uint64_t n = in[0].shape.elements(), m = in[1].shape.elements();
     if (in[1].dtype != DType::F32 || (m == 0 ? n != 0 : n % m != 0))
-      return bad_argument(name(), "b", in[1], cat("F32 with a count of elements that divides that of ", in[0].shape.str()));
+      return bad_argument(name(), "b", in[1],
+                          cat("F32 with a count of elements that divides that of ", in[0].shape.str()));
     return std::vector{in[0]};
   }
 
@@ -49,14 +50,18 @@ class BinaryOp final : public Op {
       float s;
       std::uint32_t pad = 0;
     } params{static_cast<std::uint32_t>(n), static_cast<std::uint32_t>(call.in[1].shape().elements()), s_};
-    const auto source = [&] { return gpu::Wgsl("ops/elementwise/binary.wgsl").constant("MULTIPLY", kind_ == Kind::multiply); };
+    const auto source = [&] {
+      return gpu::Wgsl("ops/elementwise/binary.wgsl").constant("MULTIPLY", kind_ == Kind::multiply);
+    };
     const std::initializer_list<gpu::Binding> bindings{read(call.in[0]), read(call.in[1]), write(call.out[0])};
     return call.dispatch(name(), source, bindings, params, gpu::Grid::wrap((n + 255) / 256));
   }
 
-  Result<std::vector<Var>> derivative(Graph& graph, std::span<const Var> in, std::span<const Var>, std::span<const Var> dout,
-                                      const std::vector<bool>& wanted) const override {
-    const auto times = [&](Var a, Var b) { return graph.add1(std::make_unique<BinaryOp>(Kind::multiply, 1.0f), {a, b}); };
+  Result<std::vector<Var>> derivative(Graph& graph, std::span<const Var> in, std::span<const Var>,
+                                      std::span<const Var> dout, const std::vector<bool>& wanted) const override {
+    const auto times = [&](Var a, Var b) {
+      return graph.add1(std::make_unique<BinaryOp>(Kind::multiply, 1.0f), {a, b});
+    };
     std::vector<Var> din(2);
     if (wanted[0]) din[0] = kind_ == Kind::add ? dout[0] : times(dout[0], in[1]);
     if (wanted[1]) {

@@ -23,33 +23,36 @@ struct Unary {
 double gelu_tanh(double x) { return std::tanh(kRoot2OverPi * (x + kCubic * x * x * x)); }
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
-constexpr Unary kScale{"scale", [](double x, double a, double) { return a * x; }, [](double, double a, double) { return a; },
-                       "a * x", "a"};
+constexpr Unary kScale{"scale", [](double x, double a, double) { return a * x; },
+                       [](double, double a, double) { return a; }, "a * x", "a"};
 constexpr Unary kSoftcap{"softcap", [](double x, double a, double) { return a > 0 ? a * std::tanh(x / a) : x; },
                          [](double x, double a, double) {
                            const double t = a > 0 ? std::tanh(x / a) : 0;
                            return 1 - t * t;
                          },
-                         "select(x, a * safe_tanh(x / a), a > 0.0)", "1.0 - select(0.0, squared(safe_tanh(x / a)), a > 0.0)"};
+                         "select(x, a * safe_tanh(x / a), a > 0.0)",
+                         "1.0 - select(0.0, squared(safe_tanh(x / a)), a > 0.0)"};
 constexpr Unary kClamp{"clamp", [](double x, double a, double b) { return std::min(std::max(x, a), b); },
                        [](double x, double a, double b) { return x >= a && x <= b ? 1.0 : 0.0; }, "min(max(x, a), b)",
                        "select(0.0, 1.0, x >= a && x <= b)"};
-constexpr Unary kGelu{"gelu", [](double x, double, double) { return 0.5 * x * (1 + gelu_tanh(x)); },
-                      [](double x, double, double) {
-                        const double t = gelu_tanh(x);
-                        return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * kRoot2OverPi * (1 + 3 * kCubic * x * x);
-                      },
-                      "0.5 * x * (1.0 + gelu_tanh(x))",
-                      "0.5 * (1.0 + gelu_tanh(x)) + 0.5 * x * (1.0 - squared(gelu_tanh(x))) * 0.7978845608 * (1.0 + 0.134145 * x * x)"};
-constexpr Unary kGeluExact{"gelu_exact", [](double x, double, double) { return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0))); },
-                           [](double x, double, double) {
-                             return 0.5 * (1 + std::erf(x / std::sqrt(2.0))) + x * std::exp(-x * x / 2) / std::sqrt(6.283185307179586);
-                           },
-                           "0.5 * x * (1.0 + erf(x * 0.7071067812))",
-                           "0.5 * (1.0 + erf(x * 0.7071067812)) + x * exp(-0.5 * x * x) * 0.3989422804"};
+constexpr Unary kGelu{
+    "gelu", [](double x, double, double) { return 0.5 * x * (1 + gelu_tanh(x)); },
+    [](double x, double, double) {
+      const double t = gelu_tanh(x);
+      return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * kRoot2OverPi * (1 + 3 * kCubic * x * x);
+    },
+    "0.5 * x * (1.0 + gelu_tanh(x))",
+    "0.5 * (1.0 + gelu_tanh(x)) + 0.5 * x * (1.0 - squared(gelu_tanh(x))) * 0.7978845608 * (1.0 + 0.134145 * x * x)"};
+constexpr Unary kGeluExact{
+    "gelu_exact", [](double x, double, double) { return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0))); },
+    [](double x, double, double) {
+      return 0.5 * (1 + std::erf(x / std::sqrt(2.0))) + x * std::exp(-x * x / 2) / std::sqrt(6.283185307179586);
+    },
+    "0.5 * x * (1.0 + erf(x * 0.7071067812))",
+    "0.5 * (1.0 + erf(x * 0.7071067812)) + x * exp(-0.5 * x * x) * 0.3989422804"};
 constexpr Unary kSilu{"silu", [](double x, double, double) { return x * sigmoid(x); },
-                      [](double x, double, double) { return sigmoid(x) * (1 + x * (1 - sigmoid(x))); }, "x * sigmoid(x)",
-                      "sigmoid(x) * (1.0 + x * (1.0 - sigmoid(x)))"};
+                      [](double x, double, double) { return sigmoid(x) * (1 + x * (1 - sigmoid(x))); },
+                      "x * sigmoid(x)", "sigmoid(x) * (1.0 + x * (1.0 - sigmoid(x)))"};
 constexpr Unary kLeakyRelu{"leaky_relu", [](double x, double a, double) { return x < 0 ? a * x : x; },
                            [](double x, double a, double) { return x < 0 ? a : 1.0; }, "select(x, a * x, x < 0.0)",
                            "select(1.0, a, x < 0.0)"};
@@ -91,22 +94,28 @@ class UnaryOp final : public Op {
     } params{static_cast<std::uint32_t>(n), finite(a_), finite(b_)};
     const std::string key = cat(name(), backward_ ? "_backward" : "");
     const auto source = [&] {
-      const std::string body = cat("fn function_of(x: f32, a: f32, b: f32) -> f32 { return ", backward_ ? f_.wgsl_slope : f_.wgsl,
-                                   " + 0.0 * b; }");
-      return gpu::Wgsl("ops/elementwise/unary.wgsl").file("ops/elementwise/functions.wgsl").constant("BACKWARD", backward_).text(body);
+      const std::string body = cat("fn function_of(x: f32, a: f32, b: f32) -> f32 { return ",
+                                   backward_ ? f_.wgsl_slope : f_.wgsl, " + 0.0 * b; }");
+      return gpu::Wgsl("ops/elementwise/unary.wgsl")
+          .file("ops/elementwise/functions.wgsl")
+          .constant("BACKWARD", backward_)
+          .text(body);
     };
-    return call.dispatch(key, source, {read(call.in[0]), read(call.in.back()), write(call.out[0])}, params, gpu::Grid::wrap((n + 255) / 256));
+    return call.dispatch(key, source, {read(call.in[0]), read(call.in.back()), write(call.out[0])}, params,
+                         gpu::Grid::wrap((n + 255) / 256));
   }
 
-  Result<std::vector<Var>> derivative(Graph& graph, std::span<const Var> in, std::span<const Var>, std::span<const Var> dout,
-                                      const std::vector<bool>&) const override {
+  Result<std::vector<Var>> derivative(Graph& graph, std::span<const Var> in, std::span<const Var>,
+                                      std::span<const Var> dout, const std::vector<bool>&) const override {
     if (backward_) return Op::derivative(graph, in, {}, dout, {});
     return std::vector{graph.add1(std::make_unique<UnaryOp>(f_, a_, b_, true), {in[0], dout[0]})};
   }
 
  private:
   // WGSL has no infinities: a bound that is none becomes the largest number.
-  static float finite(float v) { return std::clamp(v, std::numeric_limits<float>::lowest(), std::numeric_limits<float>::max()); }
+  static float finite(float v) {
+    return std::clamp(v, std::numeric_limits<float>::lowest(), std::numeric_limits<float>::max());
+  }
 
   const Unary& f_;
   float a_, b_;

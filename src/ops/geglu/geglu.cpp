@@ -34,8 +34,9 @@ constexpr Gate kQuick{"quick_geglu", [](double x) { return x * sigmoid(1.702 * x
                         return s + 1.702 * x * s * (1 - s);
                       },
                       "x * sigmoid(1.702 * x)", "sigmoid(1.702 * x) * (1.0 + 1.702 * x * (1.0 - sigmoid(1.702 * x)))"};
-constexpr Gate kSigmoid{"glu", [](double x) { return sigmoid(x); }, [](double x) { return sigmoid(x) * (1 - sigmoid(x)); },
-                        "sigmoid(x)", "sigmoid(x) * (1.0 - sigmoid(x))"};
+constexpr Gate kSigmoid{"glu", [](double x) { return sigmoid(x); },
+                        [](double x) { return sigmoid(x) * (1 - sigmoid(x)); }, "sigmoid(x)",
+                        "sigmoid(x) * (1.0 - sigmoid(x))"};
 
 // Fast enough for the CPU device: one exponential in f32.
 float gelu_f32(float x) {
@@ -54,13 +55,17 @@ class GatedOp final : public Op {
 
   // inputs: gate, up, [dy]
   Result<std::vector<TensorDesc>> infer(std::span<const TensorDesc> in) const override {
-    const auto columns = [&](const TensorDesc& d, std::uint64_t first) { return d.dtype == DType::F32 && d.shape.back() >= first + n_; };
-    if (!columns(in[0], gate_column_)) return bad_argument(name(), "gate", in[0], cat("F32 rows of at least ", gate_column_ + n_));
+    const auto columns = [&](const TensorDesc& d, std::uint64_t first) {
+      return d.dtype == DType::F32 && d.shape.back() >= first + n_;
+    };
+    if (!columns(in[0], gate_column_))
+      return bad_argument(name(), "gate", in[0], cat("F32 rows of at least ", gate_column_ + n_));
     if (!columns(in[1], up_column_) || in[1].shape.rows() != in[0].shape.rows())
       return bad_argument(name(), "up", in[1], cat("F32, ", in[0].shape.rows(), " rows of at least ", up_column_ + n_));
     Shape out = in[0].shape;
     out[out.rank() - 1] = n_;
-    if (in.size() == 3 && in[2] != TensorDesc{DType::F32, out}) return bad_argument(name(), "dy", in[2], cat("F32 ", out.str()));
+    if (in.size() == 3 && in[2] != TensorDesc{DType::F32, out})
+      return bad_argument(name(), "dy", in[2], cat("F32 ", out.str()));
     return std::vector{TensorDesc{DType::F32, out}};
   }
 
@@ -93,14 +98,16 @@ class GatedOp final : public Op {
       return gpu::Wgsl("ops/geglu/geglu.wgsl")
           .file("ops/elementwise/functions.wgsl")
           .constant("RESULT", static_cast<std::uint32_t>(result_))
-          .text(cat("fn gate_of(x: f32) -> f32 { return ", f_.wgsl, "; }\nfn gate_slope(x: f32) -> f32 { return ", f_.wgsl_slope, "; }"));
+          .text(cat("fn gate_of(x: f32) -> f32 { return ", f_.wgsl, "; }\nfn gate_slope(x: f32) -> f32 { return ",
+                    f_.wgsl_slope, "; }"));
     };
     return call.dispatch(cat(name(), results[static_cast<std::size_t>(result_)]), source,
-                         {read(call.in[0]), read(call.in[1]), read(call.in.back()), write(call.out[0])}, params, gpu::Grid::wrap((total + 255) / 256));
+                         {read(call.in[0]), read(call.in[1]), read(call.in.back()), write(call.out[0])}, params,
+                         gpu::Grid::wrap((total + 255) / 256));
   }
 
-  Result<std::vector<Var>> derivative(Graph& graph, std::span<const Var> in, std::span<const Var> out, std::span<const Var> dout,
-                                      const std::vector<bool>& wanted) const override {
+  Result<std::vector<Var>> derivative(Graph& graph, std::span<const Var> in, std::span<const Var> out,
+                                      std::span<const Var> dout, const std::vector<bool>& wanted) const override {
     if (result_ != Part::value) return Op::derivative(graph, in, out, dout, wanted);
     const auto part = [&](Part result, Var whole, std::uint32_t column) {
       Var d = graph.add1(std::make_unique<GatedOp>(f_, n_, gate_column_, up_column_, result), {in[0], in[1], dout[0]});
@@ -135,9 +142,15 @@ Var gated(const Gate& f, Var gate, Var up, std::uint64_t n, std::uint32_t gate_c
 
 }  // namespace
 
-Var geglu(Var gate, Var up, std::uint32_t up_column) { return gated(kGelu, gate, up, gate.shape().back(), 0, up_column); }
+Var geglu(Var gate, Var up, std::uint32_t up_column) {
+  return gated(kGelu, gate, up, gate.shape().back(), 0, up_column);
+}
 Var quick_geglu(Var gate, Var up) { return gated(kQuick, gate, up, gate.shape().back(), 0, 0); }
-Var geglu_halves(Var u) { return gated(kGelu, u, u, u.shape().back() / 2, 0, static_cast<std::uint32_t>(u.shape().back() / 2)); }
-Var glu_split(Var x) { return gated(kSigmoid, x, x, x.shape().back() / 2, static_cast<std::uint32_t>(x.shape().back() / 2), 0); }
+Var geglu_halves(Var u) {
+  return gated(kGelu, u, u, u.shape().back() / 2, 0, static_cast<std::uint32_t>(u.shape().back() / 2));
+}
+Var glu_split(Var x) {
+  return gated(kSigmoid, x, x, x.shape().back() / 2, static_cast<std::uint32_t>(x.shape().back() / 2), 0);
+}
 
 }  // namespace rullama

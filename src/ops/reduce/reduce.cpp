@@ -29,7 +29,8 @@ class Reduce final : public Op {
     call.crew.run(m, 64, [&](std::size_t begin, std::size_t end) {
       for (std::size_t j = begin; j < end; j++) {
         double sum = 0;
-        for (std::size_t i = j; i < x.size(); i += m) sum += squares_ ? static_cast<double>(s_ * x[i]) * (s_ * x[i]) : x[i];
+        for (std::size_t i = j; i < x.size(); i += m)
+          sum += squares_ ? static_cast<double>(s_ * x[i]) * (s_ * x[i]) : x[i];
         y[j] = static_cast<float>(sum);
       }
     });
@@ -49,8 +50,8 @@ class Reduce final : public Op {
     return pass(call, **scratch, call.out[0].buffer(), m * parts, m, 1, false);
   }
 
-  Result<std::vector<Var>> derivative(Graph& graph, std::span<const Var> in, std::span<const Var>, std::span<const Var> dout,
-                                      const std::vector<bool>&) const override {
+  Result<std::vector<Var>> derivative(Graph& graph, std::span<const Var> in, std::span<const Var>,
+                                      std::span<const Var> dout, const std::vector<bool>&) const override {
     if (squares_) return std::vector{scale_by(scale(in[0], 2 * s_ * s_), dout[0])};
     Var zeros = scale(in[0], 0);
     (void)graph;
@@ -58,16 +59,19 @@ class Reduce final : public Op {
   }
 
  private:
-  Result<> pass(GpuCall& call, const gpu::Buffer& from, const gpu::Buffer& to, std::uint32_t n, std::uint32_t m, std::uint32_t parts,
-                bool squares) const {
+  Result<> pass(GpuCall& call, const gpu::Buffer& from, const gpu::Buffer& to, std::uint32_t n, std::uint32_t m,
+                std::uint32_t parts, bool squares) const {
     const struct {
       std::uint32_t n, m, parts;
       float s;
     } params{n, m, parts, s_};
     const std::uint32_t group = call.caps.is_cpu() ? 1 : 64;
     const std::string key = cat("reduce_", squares ? "squares_" : "", group);
-    const auto source = [&] { return gpu::Wgsl("ops/reduce/reduce.wgsl").constant("GROUP", group).constant("SQUARES", squares); };
-    return call.dispatch(key, source, {gpu::read(from), gpu::write(to)}, params, gpu::Grid::wrap(static_cast<std::uint64_t>(m) * parts));
+    const auto source = [&] {
+      return gpu::Wgsl("ops/reduce/reduce.wgsl").constant("GROUP", group).constant("SQUARES", squares);
+    };
+    return call.dispatch(key, source, {gpu::read(from), gpu::write(to)}, params,
+                         gpu::Grid::wrap(static_cast<std::uint64_t>(m) * parts));
   }
 
   Shape shape_;
@@ -80,6 +84,8 @@ class Reduce final : public Op {
 Var sum_repeats(Var x, const Shape& shape) {
   return x ? x.graph()->add1(std::make_unique<Reduce>(shape, false, 1.0f), {x}) : Var{};
 }
-Var sum_squares(Var x, float s) { return x ? x.graph()->add1(std::make_unique<Reduce>(Shape{1}, true, s), {x}) : Var{}; }
+Var sum_squares(Var x, float s) {
+  return x ? x.graph()->add1(std::make_unique<Reduce>(Shape{1}, true, s), {x}) : Var{};
+}
 
 }  // namespace rullama

@@ -1,0 +1,96 @@
+#include <limits>
+
+#include "base/text.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/op_cases.h"
+
+namespace rullama {
+namespace {
+
+constexpr std::uint64_t kBeyondOneDimension = 4'195'328;  // more than 65,535 workgroups of 64
+
+OpCase unary_case(std::string name, std::uint64_t n, Fill fill, double absolute, std::function<Var(Var)> f) {
+  OpCase c;
+  c.op = std::move(name);
+  c.format = "F32";
+  c.shape = cat("n=", n);
+  c.inputs = {{"x", {DType::F32, {n}}, std::move(fill)}};
+  c.build = [f = std::move(f)](Graph&, std::span<const Var> in) { return std::vector{f(in[0])}; };
+  c.absolute = absolute;
+  c.relative = 2e-6;
+  c.derivative = n <= 1000;
+  return c;
+}
+
+}  // namespace
+
+std::vector<OpCase> elementwise_cases() {
+  std::vector<OpCase> cases;
+  const auto unary = [&](const char* name, std::function<Var(Var)> f, Fill fill, double absolute) {
+    for (const std::uint64_t n : {0, 1, 3, 255, 257, 1000}) cases.push_back(unary_case(name, n, fill, absolute, f));
+    cases.push_back(unary_case(name, kBeyondOneDimension, fill, absolute, f));
+  };
+  unary("scale", [](Var x) { return scale(x, -1.25f); }, Fill::normal(3), 0);
+  unary("softcap", [](Var x) { return softcap(x, 30); }, Fill::uniform(-100, 100), 1e-4);
+  unary(
+      "clamp", [](Var x) { return clamp(x, -1, 1e30f); },
+      Fill::function([](auto i) { return (static_cast<double>(i % 7) - 3) * 0.6; }), 0);
+  unary("gelu", [](Var x) { return gelu(x); }, Fill::uniform(-6, 6), 1e-5);
+  unary("gelu_exact", [](Var x) { return gelu_exact(x); }, Fill::uniform(-6, 6), 2e-6);
+  unary("silu", [](Var x) { return silu(x); }, Fill::uniform(-8, 8), 1e-6);
+  unary(
+      "leaky_relu", [](Var x) { return leaky_relu(x, 0.2f); },
+      Fill::function([](auto i) { return (static_cast<double>(i % 13) - 6.5) * 0.4; }), 1e-6);
+  cases.push_back(unary_case("softcap", 64, Fill::normal(5), 0, [](Var x) { return softcap(x, 0); }));
+  cases.back().shape += " no cap";
+  cases.push_back(unary_case("clamp", 64, Fill::normal(5), 0, [](Var x) {
+    return clamp(x, -std::numeric_limits<float>::infinity(), std::numeric_limits<float>::infinity());
+  }));
+  cases.back().shape += " no bounds";
+  cases.push_back(unary_case("silu", 8, Fill::function([](auto i) { return i % 2 ? -100.0 : 100.0; }), 1e-5,
+                             [](Var x) { return silu(x); }));
+  cases.back().shape += " wide";
+  cases.push_back(unary_case("gelu", 8, Fill::function([](auto i) { return i % 2 ? -40.0 : 40.0; }), 1e-5,
+                             [](Var x) { return gelu(x); }));
+  cases.back().shape += " wide";
+
+  const auto binary = [&](const char* name, std::function<Var(Var, Var)> f, std::uint64_t n, std::uint64_t m,
+                          CaseUse use = CaseUse::test) {
+    OpCase c;
+    c.op = name;
+    c.format = "F32";
+    c.shape = cat("n=", n, " m=", m);
+    c.inputs = {{"a", {DType::F32, {n}}, Fill::normal()}, {"b", {DType::F32, {m}}, Fill::normal()}};
+    c.build = [f](Graph&, std::span<const Var> in) { return std::vector{f(in[0], in[1])}; };
+    c.absolute = 1e-6;
+    c.derivative = n <= 10000;
+    if (c.derivative && m < n) c.absolute = 1e-4, c.relative = 1e-5;  // sums over the repeats
+    c.use = use;
+    cases.push_back(std::move(c));
+  };
+  for (const auto& [n, m] : {std::pair<std::uint64_t, std::uint64_t>{0, 0},
+                             {1, 1},
+                             {33, 33},
+                             {1000, 8},
+                             {1000, 1},
+                             {8192, 1},
+                             {kBeyondOneDimension, kBeyondOneDimension}}) {
+    binary("add", [](Var a, Var b) { return add(a, b); }, n, m);
+    binary("multiply", [](Var a, Var b) { return multiply(a, b); }, n, m);
+  }
+  binary("add_scaled", [](Var a, Var b) { return add_scaled(a, b, 0.5f); }, 100, 10);
+  binary("add", [](Var a, Var b) { return add(a, b); }, 512 * 2048, 512 * 2048, CaseUse::bench);
+  return cases;
+}
+
+std::vector<OpRefusal> elementwise_refusals() {
+  return {
+      {"add", "b does not divide a",
+       [](Graph& g) { (void)add(g.input("a", {DType::F32, {8}}), g.input("b", {DType::F32, {3}})); },
+       "add: b is F32 [3]"},
+      {"scale", "a type other than F32", [](Graph& g) { (void)scale(g.input("x", {DType::U32, {8}}), 2); },
+       "scale: x is U32 [8], expected F32"},
+  };
+}
+
+}  // namespace rullama

@@ -1,0 +1,43 @@
+#include "base/text.h"
+#include "ops/op_cases.h"
+#include "ops/reduce/reduce.h"
+
+namespace rullama {
+
+std::vector<OpCase> reduce_cases() {
+  std::vector<OpCase> cases;
+  const auto squares = [&](std::uint64_t n, float s, Fill fill, CaseUse use = CaseUse::test) {
+    OpCase c;
+    c.op = "sum_squares";
+    c.format = "F32";
+    c.shape = cat("n=", n, " s=", s);
+    c.inputs = {{"x", {DType::F32, {n}}, std::move(fill)}};
+    c.build = [s](Graph&, std::span<const Var> in) { return std::vector{sum_squares(in[0], s)}; };
+    c.absolute = 1e-6;
+    c.relative = n > 100000 ? 1e-5 : 1e-4;
+    c.derivative = n > 0 && n < 5000;
+    c.use = use;
+    cases.push_back(std::move(c));
+  };
+  const Fill ramp = Fill::function([](std::uint64_t i) { return (static_cast<double>(i) - 100) * 0.03; });
+  for (const std::uint64_t n : {0, 1, 3, 63, 256, 1024, 4097}) squares(n, 1, ramp);
+  squares(256, 0.5f, ramp);
+  squares(4'195'328, 1, Fill::function([](std::uint64_t) { return 1.0; }));
+  squares(1u << 24, 1, Fill::normal(), CaseUse::bench);
+
+  const auto repeats = [&](std::uint64_t n, std::uint64_t m) {
+    OpCase c;
+    c.op = "sum_repeats";
+    c.format = "F32";
+    c.shape = cat("n=", n, " m=", m);
+    c.inputs = {{"x", {DType::F32, {n}}, Fill::normal()}};
+    c.build = [m](Graph&, std::span<const Var> in) { return std::vector{sum_repeats(in[0], {m})}; };
+    c.absolute = 1e-3;
+    c.derivative = n < 5000;
+    cases.push_back(std::move(c));
+  };
+  repeats(1, 1), repeats(100, 1), repeats(999, 9), repeats(64, 64), repeats(100000, 1), repeats(200000, 2000);
+  return cases;
+}
+
+}  // namespace rullama
