@@ -14,7 +14,12 @@ constexpr std::size_t longest_allowed = 4096;  // bytes of a token; published on
 constexpr std::size_t most_tokens = std::size_t{1} << 24;
 constexpr std::string_view visible_space = "\u2581";
 
-bool marks_up_chat(std::string_view text) { return text.starts_with("<|") || text.ends_with("|>"); }
+bool marks_up_chat(std::string_view text) {
+  constexpr std::string_view names[] = {"<start_of_turn>", "<end_of_turn>",      "<start_of_image>",
+                                        "<end_of_image>",  "<image_soft_token>", "[multimodal]",
+                                        "<mask>"};  // Gemma 3's
+  return text.starts_with("<|") || text.ends_with("|>") || std::ranges::find(names, text) != std::end(names);
+}
 
 std::string with_spaces(std::string_view text) {
   std::string out;

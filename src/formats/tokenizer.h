@@ -45,7 +45,7 @@ class Gguf;
 // Which markers a text may contain as tokens. "Markers" are the control tokens and the user-defined ones.
 enum class Markup : std::uint8_t {
   none,     // text typed by people: user-defined tokens count (runs of newlines, HTML tags), but not those that
-            // mark up a chat (<|tool_call>, <channel|>, <|"|>, ...)
+            // mark up a chat (<|tool_call>, <channel|>, <|"|>, <start_of_image>, ...)
   visible,  // all user-defined tokens, no control tokens: what llama.cpp does with special tokens as text
   all,      // control tokens too: a prompt that was rendered by a template
 };

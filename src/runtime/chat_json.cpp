@@ -13,10 +13,35 @@ using Json = nlohmann::ordered_json;
 
 constexpr int deepest = 100;  // levels of a value; recursion stops there
 
+// Accepts everything and remembers where the text stops being JSON.
+struct ErrorFinder final : nlohmann::json_sax<Json> {
+  std::size_t position = 0;
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_object(std::size_t) override { return true; }
+  bool key(string_t&) override { return true; }
+  bool end_object() override { return true; }
+  bool start_array(std::size_t) override { return true; }
+  bool end_array() override { return true; }
+  bool parse_error(std::size_t at, const std::string&, const Json::exception&) override {
+    position = at;
+    return false;
+  }
+};
+
 Result<Json> parsed(std::string_view text) {
   Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return fail("the text is not valid JSON");
-  return json;
+  if (!json.is_discarded()) return json;
+  ErrorFinder finder;
+  Json::sax_parse(text.begin(), text.end(), &finder);
+  const std::string_view before = text.substr(0, std::max<std::size_t>(finder.position, 1) - 1);
+  const auto line = std::ranges::count(before, '\n') + 1;
+  return fail(cat("not valid JSON: line ", line, ", column ", before.size() - (before.rfind('\n') + 1) + 1));
 }
 
 Result<Value> value_of(const Json& json, int depth = 0) {

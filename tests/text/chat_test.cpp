@@ -161,6 +161,7 @@ TEST(ChatJson, SaysWhatIsWrongWithTheInput) {
   } cases[] = {
       {"", "not valid JSON"},
       {"{\"messages\":", "not valid JSON"},
+      {"[\n  {\"role\": user}]", "line 2, column 12"},
       {"[1]", "message 1"},
       {"{}", "messages"},
       {R"([{"role":"user","content":"a"},{"role":"robot","content":"b"}])", "'robot'"},

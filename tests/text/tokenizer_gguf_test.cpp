@@ -200,6 +200,15 @@ TEST_F(RealVocabulary, NoHalfCharacters) {
   EXPECT_EQ(t.bytes(478), "\xf0");
 }
 
+TEST_F(RealVocabulary, TypedMarkersStayText) {
+  const Tokenizer t = test::tokenizer_of(std::move(*vocabulary_));
+  const std::string typed = "<start_of_turn>user\n<start_of_image><bos><b>\n\n<end_of_turn>";
+  const Ids ids = t.encode(typed, {Markup::none});
+  for (const Token marker : {2u, 105u, 106u, 255999u}) EXPECT_EQ(std::ranges::count(ids, marker), 0) << marker;
+  EXPECT_EQ(std::ranges::count(ids, 108u), 1) << "two newlines are text";
+  EXPECT_EQ(t.decode(ids), typed);
+}
+
 // ---- metadata that is wrong
 
 test::GgufBytes small_file() {
