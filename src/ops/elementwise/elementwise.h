@@ -22,4 +22,7 @@ namespace rullama {
 [[nodiscard]] Var scale_by(Var x, Var s);  // x s, as `multiply`
 [[nodiscard]] Var bias(Var x, Var b);      // x + b, as `add`
 
+// x + sin(a_c x)^2 / a_c. x: F32 [C, T]; a: F32 [C], not 0, one for each row. Source: Ziyin et al. 2020.
+[[nodiscard]] Var snake(Var x, Var a);
+
 }  // namespace rullama

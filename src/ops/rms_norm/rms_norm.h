@@ -13,4 +13,12 @@ namespace rullama {
 // S = sum_i dy_i w_i x_i.
 [[nodiscard]] Var rms_norm_backward(Var x, Var w, Var dy, float eps);
 
+// The step between two blocks of a residual stream in one kernel:
+//   sum = (residual + rms_norm(x, w)) * scale,  normed = rms_norm(sum, w_next).
+// residual, x: F32 [..., n] alike; w, w_next: F32 [n]; scale: F32 [1] or an invalid Var (then 1).
+struct ResidualNorm {
+  Var sum, normed;
+};
+[[nodiscard]] ResidualNorm residual_norm(Var residual, Var x, Var w, Var w_next, float eps, Var scale = {});
+
 }  // namespace rullama
