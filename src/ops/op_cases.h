@@ -5,13 +5,25 @@
 
 namespace rullama {
 
+std::vector<OpCase> attention_cases();
+std::vector<OpRefusal> attention_refusals();
+std::vector<OpCase> cache_write_cases();
+std::vector<OpRefusal> cache_write_refusals();
 std::vector<OpCase> elementwise_cases();
 std::vector<OpRefusal> elementwise_refusals();
 std::vector<OpCase> geglu_cases();
 std::vector<OpRefusal> geglu_refusals();
+std::vector<OpCase> embedding_cases();
+std::vector<OpRefusal> embedding_refusals();
+std::vector<OpCase> experts_cases();
+std::vector<OpRefusal> experts_refusals();
+std::vector<OpCase> matmul_cases();
+std::vector<OpRefusal> matmul_refusals();
 std::vector<OpCase> reduce_cases();
 std::vector<OpCase> rms_norm_cases();
 std::vector<OpRefusal> rms_norm_refusals();
+std::vector<OpCase> rope_cases();
+std::vector<OpRefusal> rope_refusals();
 std::vector<OpCase> slice_cases();
 std::vector<OpRefusal> slice_refusals();
 

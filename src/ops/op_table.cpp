@@ -21,19 +21,31 @@ std::vector<T> join(std::initializer_list<std::vector<T> (*)()> parts) {
 
 std::vector<OpCase> op_cases() {
   return join<OpCase>({
+      attention_cases,
+      cache_write_cases,
       elementwise_cases,
+      embedding_cases,
+      experts_cases,
       geglu_cases,
+      matmul_cases,
       reduce_cases,
       rms_norm_cases,
+      rope_cases,
       slice_cases,
   });
 }
 
 std::vector<OpRefusal> op_refusals() {
   return join<OpRefusal>({
+      attention_refusals,
+      cache_write_refusals,
       elementwise_refusals,
+      embedding_refusals,
+      experts_refusals,
       geglu_refusals,
+      matmul_refusals,
       rms_norm_refusals,
+      rope_refusals,
       slice_refusals,
   });
 }

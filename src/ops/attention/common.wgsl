@@ -1,0 +1,132 @@
+// Shared by the kernels of attention: bindings, the visible range of a row, and what the four jobs sum up.
+//
+//   JOB         a row is  its partners  weight of a pair                   result
+//   FORWARD     a query   keys          softmax of scale a1 . b1           sum of weight * b2 (value)
+//   GRADIENT_Q  a query   keys          scale p (a2 . b2 - delta)          sum of weight * b1 (key)
+//   GRADIENT_K  a key     queries       scale p (a2 . b2 - delta)          sum of weight * b1 (query)
+//   GRADIENT_V  a key     queries       p = exp(scale a1 . b1 - lse)       sum of weight * b2 (gradient of the output)
+//
+// From the host: JOB; D, the head width; LANES, numbers in an Element; GROUP, query heads per key/value head; MASK;
+// Element (vec4f, or f32 where D is no multiple of 4); Stored, an Element as it lies in b1 and b2 (also vec2u: four
+// halves), and wide(), which reads one; Result. forward.wgsl or gradient.wgsl declares `stats`.
+
+const FORWARD = 0u;
+const GRADIENT_Q = 1u;
+const GRADIENT_K = 2u;
+const GRADIENT_V = 3u;
+const BY_KEY = JOB == GRADIENT_K || JOB == GRADIENT_V;
+const TWO_SCORES = JOB == GRADIENT_Q || JOB == GRADIENT_K;
+
+const CAUSAL = 0u;
+const PACKED = 1u;  // causal, bounds[row] is the first visible position
+const ALL = 2u;
+const REGION = 3u;  // bounds[0] is the length of the prompt
+
+const WIDTH = D / LANES;  // elements of a row
+const NONE = -1.0e30;     // a score that is not there
+
+@group(0) @binding(0) var<storage, read> a1: array<Element>;
+@group(0) @binding(1) var<storage, read> b1: array<Stored>;
+@group(0) @binding(2) var<storage, read> a2: array<Element>;
+@group(0) @binding(3) var<storage, read> b2: array<Stored>;
+@group(0) @binding(5) var<storage, read> positions: array<u32>;
+@group(0) @binding(6) var<storage, read> bounds: array<u32>;
+@group(0) @binding(7) var<storage, read_write> result: array<Result>;
+@group(0) @binding(8) var<uniform> p: Params;
+
+struct Params {
+  rows: u32,
+  heads: u32,
+  kv_heads: u32,
+  slots: u32,
+  window: u32,
+  splits: u32,  // runs that the keys of a row are cut into
+  scale: f32,
+  threads: u32,
+}
+
+fn start_of_window(position: u32) -> u32 {
+  if (p.window != 0u && position + 1u > p.window) {
+    return position + 1u - p.window;
+  }
+  return 0u;
+}
+
+// Positions [x, y) that a row sees.
+fn key_range(row: u32) -> vec2u {
+  var range: vec2u;
+  if (MASK == ALL) {
+    range = vec2u(0u, p.slots);
+    if (p.window != 0u) {
+      range = vec2u(start_of_window(row), min(p.slots, row + p.window));
+    }
+  } else {
+    let position = positions[row];
+    range = vec2u(start_of_window(position), position + 1u);
+    if (MASK == PACKED) {
+      range.x = max(range.x, bounds[row]);
+    }
+    if (MASK == REGION && position >= bounds[0]) {
+      range = vec2u(start_of_window(bounds[0]), positions[p.rows - 1u] + 1u);
+    }
+  }
+  return vec2u(min(range.x, range.y), range.y);
+}
+
+// All that the rows [first, last] see.
+fn key_range_of_rows(first: u32, last: u32) -> vec2u {
+  let a = key_range(first);
+  let b = key_range(last);
+  var range = vec2u(min(a.x, b.x), max(a.y, b.y));
+  if (MASK == PACKED) {
+    for (var row = first + 1u; row < last; row++) {
+      range.x = min(range.x, key_range(row).x);
+    }
+  }
+  return range;
+}
+
+// The rows [x, y) that may see one of the positions [first, last]; rows and positions count from the same start.
+fn row_range(first: u32, last: u32) -> vec2u {
+  if (MASK != CAUSAL && MASK != PACKED) {
+    return vec2u(0u, p.rows);
+  }
+  if (p.window == 0u) {
+    return vec2u(min(first, p.rows), p.rows);
+  }
+  return vec2u(min(first, p.rows), min(last + p.window, p.rows));
+}
+
+// The part of [range.x, range.y) that one split takes, cut at multiples of `block`.
+fn split_range(range: vec2u, split: u32, block: u32) -> vec2u {
+  let blocks = (range.y - range.x + block - 1u) / block;
+  let piece = (blocks + p.splits - 1u) / p.splits * block;
+  let begin = min(range.x + split * piece, range.y);
+  return vec2u(begin, min(begin + piece, range.y));
+}
+
+// Queries of one key/value head g are numbered row by row: row = query / GROUP.
+fn query_at(query: u32, g: u32) -> u32 {
+  return query / GROUP * p.heads + g * GROUP + query % GROUP;
+}
+fn key_at(position: u32, g: u32) -> u32 {
+  return position % p.slots * p.kv_heads + g;
+}
+
+// Of one row as the job counts it: a query, or a key.
+fn own_at(n: u32, g: u32) -> u32 {
+  if (BY_KEY) {
+    return key_at(n, g);
+  }
+  return query_at(n, g);
+}
+fn partner_at(n: u32, g: u32) -> u32 {
+  if (BY_KEY) {
+    return query_at(n, g);
+  }
+  return key_at(n, g);
+}
+
+fn is_in(position: u32, range: vec2u) -> bool {
+  return position >= range.x && position < range.y;
+}

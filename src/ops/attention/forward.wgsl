@@ -1,0 +1,26 @@
+// What the forward job writes beside its result: SPLIT, the largest score and the sum of exponentials of each row's
+// part, of which combine.wgsl makes the whole; else the logarithm of the sum.
+
+@group(0) @binding(4) var<storage, read_write> stats: array<f32>;
+
+// The factor that makes the weighted sum an average.
+fn finish(at: u32, most: f32, sum: f32) -> f32 {
+  if (SPLIT) {
+    stats[2u * at] = most;
+    stats[2u * at + 1u] = sum;
+    return 1.0;
+  }
+  if (sum > 0.0) {
+    stats[at] = most + log(sum);
+    return 1.0 / sum;
+  }
+  stats[at] = 0.0;
+  return 0.0;
+}
+
+fn stat_of(query: u32) -> vec2f {
+  return vec2f(0.0);
+}
+fn gradient_weight(score: f32, other: f32, stat: vec2f) -> f32 {
+  return 0.0;
+}

@@ -1,0 +1,71 @@
+// Inner loops over the width of a head. Four sums of four lanes each: compilers keep them in vector registers of any
+// instruction set, without leave to reorder a plain sum.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace rullama::attention_detail {
+
+using Lanes = float __attribute__((vector_size(16)));
+
+inline Lanes load(const float* p) {
+  Lanes v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+inline void store(float* p, const Lanes& v) { std::memcpy(p, &v, sizeof v); }
+inline float sum_of(const Lanes& v) { return (v[0] + v[2]) + (v[1] + v[3]); }
+
+inline float dot(const float* a, const float* b, std::size_t n) {
+  Lanes s[4] = {};
+  std::size_t i = 0;
+  for (; i + 16 <= n; i += 16)
+    for (std::size_t l = 0; l < 4; l++) s[l] += load(a + i + 4 * l) * load(b + i + 4 * l);
+  for (; i + 4 <= n; i += 4) s[0] += load(a + i) * load(b + i);
+  float sum = sum_of((s[0] + s[2]) + (s[1] + s[3]));
+  for (; i < n; i++) sum += a[i] * b[i];
+  return sum;
+}
+
+// out[j] = a . b[j] for four rows
+inline void dot_four(const float* a, const float* const* b, std::size_t n, float* out) {
+  Lanes s[4] = {};
+  std::size_t i = 0;
+  for (; i + 4 <= n; i += 4) {
+    const Lanes x = load(a + i);
+    for (std::size_t j = 0; j < 4; j++) s[j] += x * load(b[j] + i);
+  }
+  for (std::size_t j = 0; j < 4; j++) out[j] = sum_of(s[j]);
+  for (; i < n; i++)
+    for (std::size_t j = 0; j < 4; j++) out[j] += a[i] * b[j][i];
+}
+
+// y += f x
+inline void add_scaled(float* y, float f, const float* x, std::size_t n) {
+  std::size_t i = 0;
+  for (; i + 4 <= n; i += 4) store(y + i, load(y + i) + f * load(x + i));
+  for (; i < n; i++) y[i] += f * x[i];
+}
+
+// y += f[0] x[0] + ... + f[3] x[3]
+inline void add_four(float* y, const float* f, const float* const* x, std::size_t n) {
+  std::size_t i = 0;
+  for (; i + 4 <= n; i += 4)
+    store(y + i, load(y + i) + ((f[0] * load(x[0] + i) + f[1] * load(x[1] + i)) +
+                                (f[2] * load(x[2] + i) + f[3] * load(x[3] + i))));
+  for (; i < n; i++) y[i] += (f[0] * x[0][i] + f[1] * x[1][i]) + (f[2] * x[2][i] + f[3] * x[3][i]);
+}
+
+// Finite halves to floats, without branches: the exponent is moved by a product, which also takes subnormals.
+inline void widen(const std::uint16_t* from, float* to, std::size_t n) {
+  for (std::size_t i = 0; i < n; i++) {
+    const std::uint32_t h = from[i];
+    const float magnitude = std::bit_cast<float>((h & 0x7fffu) << 13) * 0x1p112f;
+    to[i] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) | (h & 0x8000u) << 16);
+  }
+}
+
+}  // namespace rullama::attention_detail

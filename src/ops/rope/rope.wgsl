@@ -1,0 +1,77 @@
+// Rotary positions. One thread turns one pair of all heads of a row, or copies one element that does not turn.
+// INVERSE[i] = base^(-2i / (2 HALF)) is written by the host.
+
+struct Params {
+  rows: u32,
+  heads: u32,
+  d: u32,
+  position_scale: f32,
+  sign: f32,
+  all_bits: u32,  // 0xffffffff
+}
+
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read> positions: array<u32>;
+@group(0) @binding(2) var<storage, read> other_positions: array<u32>;  // of the second segment
+@group(0) @binding(3) var<storage, read> factors: array<f32>;
+@group(0) @binding(4) var<storage, read_write> y: array<f32>;
+@group(0) @binding(5) var<uniform> p: Params;
+
+// (cos, sin) for angles up to 2^17: the language promises little for either outside [-pi, pi], and an absolute error
+// of 2^-11 within.
+fn cos_sin(angle: f32) -> vec2f {
+  // The quarter turns are taken off in four parts of pi/2, of which the products with n (17 bits) are exact.
+  let n = round(angle * 0.636619772);
+  var r = angle - n * 1.5;
+  r -= n * 0.0703125;
+  r -= n * 0.00048065185546875;
+  r -= n * 0.0000031749394278692313;
+  let s = r * r;
+  let sine = r * (1.0 + s * (-1.0 / 6.0 + s * (1.0 / 120.0 + s * (-1.0 / 5040.0 + s * (1.0 / 362880.0)))));
+  let cosine = 1.0 + s * (-0.5 + s * (1.0 / 24.0 + s * (-1.0 / 720.0 + s * (1.0 / 40320.0 - s * (1.0 / 3628800.0)))));
+  switch (u32(n) & 3u) {
+    case 0u: { return vec2f(cosine, sine); }
+    case 1u: { return vec2f(-sine, cosine); }
+    case 2u: { return vec2f(-cosine, -sine); }
+    default: { return vec2f(sine, -cosine); }
+  }
+}
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,
+        @builtin(local_invocation_index) lane: u32) {
+  let per_row = p.d - HALF * SEGMENTS;
+  let thread = (group.x + group.y * groups.x) * 64u + lane;
+  let row = thread / per_row;
+  if (row >= p.rows) {
+    return;
+  }
+  let j = thread % per_row;
+  let base = row * p.heads * p.d;
+  if (j >= HALF * SEGMENTS) {
+    for (var head = 0u; head < p.heads; head++) {
+      let at = base + head * p.d + HALF * SEGMENTS + j;
+      y[at] = x[at];
+    }
+    return;
+  }
+  var position = positions[row];
+  if (j >= HALF) {
+    position = other_positions[row];
+  }
+  let i = j % HALF;
+  // The product is rounded to f32 before it is reduced, as models compute it: without the mask a compiler may fuse it.
+  let product = f32(position) * p.position_scale * INVERSE[i];
+  var angle = bitcast<f32>(bitcast<u32>(product) & p.all_bits);
+  if (FACTORS && factors[i] != 1.0) {
+    angle /= factors[i];
+  }
+  let turn = cos_sin(angle) * vec2f(1.0, p.sign);
+  for (var head = 0u; head < p.heads; head++) {
+    let at = base + head * p.d + j / HALF * 2u * HALF + i;
+    let a = x[at];
+    let b = x[at + HALF];
+    y[at] = a * turn.x - b * turn.y;
+    y[at + HALF] = a * turn.y + b * turn.x;
+  }
+}
