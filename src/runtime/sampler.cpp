@@ -15,8 +15,12 @@ constexpr float impossible = -std::numeric_limits<float>::infinity();
 
 bool better(const Candidate& a, const Candidate& b) { return a.logit > b.logit || (a.logit == b.logit && a.id < b.id); }
 
-double weight(float logit, float best, double temperature) {
-  return std::exp((static_cast<double>(logit) - static_cast<double>(best)) / temperature);
+float weight(float logit, float best, float temperature) { return std::exp((logit - best) / temperature); }
+
+float best_logit(std::span<const Candidate> candidates) {
+  float best = impossible;
+  for (const Candidate& c : candidates) best = std::max(best, c.logit);
+  return best;
 }
 
 }  // namespace
@@ -133,86 +137,87 @@ void Sampler::penalise() {
     float& l = logits_[id];
     l = l > 0 ? l / r : l * r;
     l -= static_cast<float>(count) * settings_.frequency_penalty + settings_.presence_penalty;
+    l = std::min(l, std::numeric_limits<float>::max());
   }
 }
 
 void Sampler::keep_candidates() {
   const std::size_t all = logits_.size();
   if (settings_.temperature <= 0) return keep_best(1);
-  if (settings_.top_k > 0 && settings_.top_k < all) {
+  if (settings_.top_k > 0 && settings_.top_k < all)
     keep_best(settings_.top_k);
-  } else {
-    candidates_.clear();
-    for (Token id = 0; id < all; id++)
-      if (logits_[id] != impossible) candidates_.push_back({id, logits_[id], 0});
-    sorted_ = false;
-  }
-  if (candidates_.empty()) return;
+  else
+    keep_all();
   if (settings_.top_p < 1) keep_top_p();
-  if (settings_.min_p > 0) keep_min_p();
+  if (settings_.min_p > 0 && !candidates_.empty()) {
+    const float best = best_logit(candidates_);
+    std::erase_if(candidates_, [&](const Candidate& c) {
+      return weight(c.logit, best, truncation_temperature()) < settings_.min_p;
+    });
+  }
 }
 
-// One pass with a heap whose top is the worst of the best so far: nearly all tokens fail its comparison at once.
+void Sampler::keep_all() {
+  candidates_.clear();
+  for (Token id = 0; id < logits_.size(); id++)
+    if (logits_[id] != impossible) candidates_.push_back({id, logits_[id], 0});
+  sorted_ = false;
+}
+
+// One pass with a heap whose top is the worst of the best so far. Nearly all tokens fail its comparison, so it is made
+// for a block of them at once, which compilers turn into vector code.
 void Sampler::keep_best(std::size_t count) {
+  constexpr std::size_t block = 64;
   candidates_.clear();
   float bar = impossible;
-  for (Token id = 0; id < logits_.size(); id++) {
-    if (!(logits_[id] > bar)) continue;
-    if (candidates_.size() == count) {
-      std::ranges::pop_heap(candidates_, better);
-      candidates_.pop_back();
+  for (std::size_t begin = 0; begin < logits_.size(); begin += block) {
+    const std::span<const float> here = std::span(logits_).subspan(begin, std::min(block, logits_.size() - begin));
+    int above = 0;
+    for (const float l : here) above += l > bar;
+    if (above == 0) continue;
+    for (std::size_t i = 0; i < here.size(); i++) {
+      if (!(here[i] > bar)) continue;
+      if (candidates_.size() == count) {
+        std::ranges::pop_heap(candidates_, better);
+        candidates_.pop_back();
+      }
+      candidates_.push_back({static_cast<Token>(begin + i), here[i], 0});
+      std::ranges::push_heap(candidates_, better);
+      if (candidates_.size() == count) bar = candidates_.front().logit;
     }
-    candidates_.push_back({id, logits_[id], 0});
-    std::ranges::push_heap(candidates_, better);
-    if (candidates_.size() == count) bar = candidates_.front().logit;
   }
   std::ranges::sort_heap(candidates_, better);
   sorted_ = true;
 }
 
 void Sampler::keep_top_p() {
-  const double temperature = settings_.temperature_first ? static_cast<double>(settings_.temperature) : 1.0;
-  const float best = std::ranges::max_element(candidates_, {}, &Candidate::logit)->logit;
+  const float temperature = truncation_temperature(), best = best_logit(candidates_);
   double total = 0;
-  for (Candidate& c : candidates_) total += c.probability = weight(c.logit, best, temperature);
+  for (const Candidate& c : candidates_) total += static_cast<double>(weight(c.logit, best, temperature));
   const double wanted = static_cast<double>(settings_.top_p) * total;
 
   // Only as much of the order is made as the sum needs: most of the weight lies in few tokens.
-  std::size_t ordered = sorted_ ? candidates_.size() : 0, kept = 0;
-  double sum = 0;
-  for (std::size_t step = 256; kept < candidates_.size(); kept++) {
+  std::size_t ordered = sorted_ ? candidates_.size() : 0, kept = 0, step = 256;
+  for (double sum = 0; kept < candidates_.size() && (kept == 0 || sum < wanted); kept++) {
     if (kept == ordered) {
       ordered = std::min(candidates_.size(), ordered + step);
-      const auto first = candidates_.begin() + static_cast<std::ptrdiff_t>(kept);
-      const auto middle = candidates_.begin() + static_cast<std::ptrdiff_t>(ordered);
-      std::nth_element(first, middle - 1, candidates_.end(), better);
-      std::sort(first, middle, better);
       step *= 8;
+      const auto first = candidates_.begin() + static_cast<std::ptrdiff_t>(kept);
+      const auto last = candidates_.begin() + static_cast<std::ptrdiff_t>(ordered);
+      std::nth_element(first, last - 1, candidates_.end(), better);
+      std::sort(first, last, better);
     }
-    sum += candidates_[kept].probability;
-    if (sum >= wanted) {
-      kept++;
-      break;
-    }
+    sum += static_cast<double>(weight(candidates_[kept].logit, best, temperature));
   }
   candidates_.resize(kept);
   sorted_ = true;
 }
 
-void Sampler::keep_min_p() {
-  const double temperature = settings_.temperature_first ? static_cast<double>(settings_.temperature) : 1.0;
-  const float best = std::ranges::max_element(candidates_, {}, &Candidate::logit)->logit;
-  std::erase_if(candidates_, [&](const Candidate& c) {
-    return weight(c.logit, best, temperature) < static_cast<double>(settings_.min_p);
-  });
-}
-
 void Sampler::assign_probabilities() {
-  if (candidates_.empty()) return;
-  const double temperature = settings_.temperature > 0 ? static_cast<double>(settings_.temperature) : 1.0;
-  const float best = std::ranges::max_element(candidates_, {}, &Candidate::logit)->logit;
+  const float temperature = settings_.temperature > 0 ? settings_.temperature : 1.0f;
   double total = 0;
-  for (Candidate& c : candidates_) total += c.probability = weight(c.logit, best, temperature);
+  for (const float best = best_logit(candidates_); Candidate & c : candidates_)
+    total += c.probability = static_cast<double>(weight(c.logit, best, temperature));
   for (Candidate& c : candidates_) c.probability /= total;
 }
 

@@ -74,9 +74,14 @@ class Sampler {
   void penalise();
   void keep_candidates();
   void keep_best(std::size_t count);
+  void keep_all();
   void keep_top_p();
-  void keep_min_p();
   void assign_probabilities();
+
+  // What top-p and min-p divide the logits by.
+  [[nodiscard]] float truncation_temperature() const {
+    return settings_.temperature_first ? settings_.temperature : 1.0f;
+  }
 
   Sampling settings_;
   std::vector<Token> suppressed_;
