@@ -16,9 +16,9 @@ enum class DType : std::uint8_t { F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, 
 inline constexpr std::size_t kDTypeCount = 12;
 
 struct DTypeInfo {
-  std::string_view name;                  // as GGUF tools print it, "Q4_K"
-  std::uint32_t ggml_id;                  // number in GGUF files
-  std::uint32_t block_elements;           // elements that share one block, along a row
+  std::string_view name;         // as GGUF tools print it, "Q4_K"
+  std::uint32_t ggml_id;         // number in GGUF files
+  std::uint32_t block_elements;  // elements that share one block, along a row
   std::uint32_t block_bytes;
   bool quantised;
   // Fields of a block in file order, in bytes. On the GPU each field becomes a plane of its own (all blocks'

@@ -13,4 +13,10 @@ Result<> MemorySource::read(std::uint64_t offset, std::span<std::byte> dst) cons
   return {};
 }
 
+Result<> LimitedSink::write(std::span<const std::byte> data) {
+  if (data.size() > left_) return fail("more data than the tensor's shape and type hold");
+  left_ -= data.size();
+  return sink_.write(data);
+}
+
 }  // namespace rullama

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -35,6 +36,28 @@ class MemorySource final : public ByteSource {
  private:
   std::string name_;
   std::vector<std::byte> bytes_;
+};
+
+// Where bytes of a new file go.
+class ByteSink {
+ public:
+  virtual ~ByteSink() = default;
+  [[nodiscard]] virtual Result<> write(std::span<const std::byte> data) = 0;
+};
+
+// Writes the data of tensor `index` of a new file, in as many pieces as it likes.
+using TensorData = std::function<Result<>(std::size_t index, ByteSink& sink)>;
+
+// Passes on at most `limit` bytes and knows how many are still to come.
+class LimitedSink final : public ByteSink {
+ public:
+  LimitedSink(ByteSink& sink, std::uint64_t limit) : sink_(sink), left_(limit) {}
+  [[nodiscard]] Result<> write(std::span<const std::byte> data) override;
+  [[nodiscard]] std::uint64_t left() const { return left_; }
+
+ private:
+  ByteSink& sink_;
+  std::uint64_t left_;
 };
 
 }  // namespace rullama

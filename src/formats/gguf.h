@@ -1,7 +1,8 @@
 // A GGUF file's metadata and tensor table, read without trusting a byte of it.
 //
-// Versions 2 and 3, little-endian. A key, a count or a size that cannot be right gives an error that names it; nothing is
-// allocated for a length before the file was seen to hold that many bytes.
+// Versions 2 and 3, little-endian. A key, a count or a size that cannot be right gives an error that names it; nothing
+// is allocated for a length before the file was seen to hold that many bytes. The header is copied into memory, so that
+// a file that changes later cannot change what was checked.
 #pragma once
 
 #include <array>
@@ -11,7 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "formats/dtype.h"
@@ -22,6 +23,7 @@ namespace rullama {
 // Numbers as in the file.
 enum class GgufType : std::uint8_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64 };
 [[nodiscard]] std::string_view name(GgufType type);
+[[nodiscard]] std::size_t scalar_bytes(GgufType type);  // 0 for strings and arrays
 
 struct GgufValue {
   GgufType type = GgufType::u8;     // for arrays GgufType::array
@@ -40,6 +42,11 @@ struct GgufTensor {
   std::uint64_t bytes = 0;
   [[nodiscard]] std::string_view type_name() const;
 };
+
+// What files may hold; models have a few thousand tensors and half a million strings.
+inline constexpr std::uint64_t kMaxGgufTensors = 1u << 17, kMaxGgufKeys = 1u << 16, kMaxGgufTensorName = 63;
+inline constexpr std::uint64_t kMaxGgufHeader = 256u << 20;  // bytes
+inline constexpr std::uint64_t kMaxGgufEntries = 1u << 21;   // of an array that get_numbers or get_strings copy
 
 class Gguf {
  public:
@@ -61,7 +68,7 @@ class Gguf {
   [[nodiscard]] Result<std::string_view> get_string(std::string_view key) const;
   // `count` values from an array of integers or booleans of that length, or one scalar for all.
   [[nodiscard]] Result<std::vector<std::uint32_t>> per_layer_u32(std::string_view key, std::size_t count) const;
-  // Arrays of numbers (as double) and of strings; `each` is called in order.
+  // Arrays of numbers (booleans as 0 and 1) and of strings; at most kMaxGgufEntries.
   [[nodiscard]] Result<std::vector<double>> get_numbers(std::string_view key) const;
   [[nodiscard]] Result<std::vector<std::string_view>> get_strings(std::string_view key) const;
 
@@ -73,12 +80,12 @@ class Gguf {
   friend class GgufReader;
   Gguf() = default;
   std::shared_ptr<const ByteSource> source_;
-  std::shared_ptr<std::vector<std::byte>> header_;  // where the source is not mapped
+  std::shared_ptr<const std::byte[]> header_;  // what all views point into
   std::uint32_t version_ = 0;
   std::uint64_t alignment_ = 32;
   std::vector<std::pair<std::string_view, GgufValue>> metadata_;
-  std::unordered_map<std::string_view, std::size_t> keys_, names_;
   std::vector<GgufTensor> tensors_;
+  std::vector<std::uint32_t> key_order_, tensor_order_;  // by name: a hash would let a file choose slow names
 };
 
 }  // namespace rullama

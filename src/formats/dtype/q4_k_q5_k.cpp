@@ -14,7 +14,8 @@ struct Scale {
 // Scale and minimum of sub-block j: the first four have six bits in a row, the others are put together from two places.
 Scale scale_of(const std::byte* b, int j) {
   if (j < 4) return {load_byte(b + j) & 63, load_byte(b + j + 4) & 63};
-  return {(load_byte(b + j + 4) & 15) | (load_byte(b + j - 4) >> 6) << 4, load_byte(b + j + 4) >> 4 | (load_byte(b + j) >> 6) << 4};
+  return {(load_byte(b + j + 4) & 15) | (load_byte(b + j - 4) >> 6) << 4,
+          load_byte(b + j + 4) >> 4 | (load_byte(b + j) >> 6) << 4};
 }
 
 void set_scale(std::byte* b, int j, Scale s) {

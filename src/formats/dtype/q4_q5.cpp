@@ -7,7 +7,8 @@ namespace {
 
 template <int kBits, bool kMin>
 struct Small {
-  static constexpr int kCodes = 1 << kBits, kHigh = kMin ? 4 : 2, kLow = kHigh + (kBits == 5 ? 4 : 0), kBytes = kLow + 16;
+  static constexpr int kCodes = 1 << kBits, kHigh = kMin ? 4 : 2, kLow = kHigh + (kBits == 5 ? 4 : 0),
+                       kBytes = kLow + 16;
 
   static void decode(const std::byte* src, std::size_t blocks, float* dst) {
     for (; blocks--; src += kBytes, dst += 32) {

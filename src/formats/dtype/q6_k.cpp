@@ -23,7 +23,9 @@ void decode_q6_k(const std::byte* src, std::size_t blocks, float* dst) {
     const float d = load_half(src + kD);
     for (int i = 0; i < 256; i++) {
       const Place at = place_of(i);
-      const int code = static_cast<int>((load_byte(src + at.low) >> at.low_shift & 15) | (load_byte(src + at.high) >> at.high_shift & 3) << 4) - 32;
+      const int code = static_cast<int>((load_byte(src + at.low) >> at.low_shift & 15) |
+                                        (load_byte(src + at.high) >> at.high_shift & 3) << 4) -
+                       32;
       const int scale = std::to_integer<std::int8_t>(src[kScales + i / 16]);
       dst[i] = d * static_cast<float>(scale) * static_cast<float>(code);
     }

@@ -5,18 +5,18 @@
 #include <span>
 #include <string>
 
-#include "rullama/result.h"
+#include "formats/file.h"
 
 namespace rullama {
 
-class FileWriter {
+class FileWriter final : public ByteSink {
  public:
   [[nodiscard]] static Result<FileWriter> create(const std::string& path);
-  ~FileWriter();  // without commit: the temporary file goes, the target stays as it was
+  ~FileWriter() override;  // without commit: the temporary file goes, the target stays as it was
   FileWriter(FileWriter&& other) noexcept;
   FileWriter& operator=(FileWriter&& other) noexcept;
 
-  [[nodiscard]] Result<> write(std::span<const std::byte> data);
+  [[nodiscard]] Result<> write(std::span<const std::byte> data) override;
   // Flushes to the disk and puts the file in its place.
   [[nodiscard]] Result<> commit();
 

@@ -28,13 +28,16 @@ class MappedFile final : public ByteSource {
 
   std::uint64_t size() const override { return size_; }
   const std::string& name() const override { return path_; }
-  std::span<const std::byte> mapped() const override { return {static_cast<const std::byte*>(address_), address_ ? size_ : 0}; }
+  std::span<const std::byte> mapped() const override {
+    return {static_cast<const std::byte*>(address_), address_ ? size_ : 0};
+  }
 
   Result<> read(std::uint64_t offset, std::span<std::byte> dst) const override {
     if (offset > size_ || dst.size() > size_ - offset)
       return fail(ErrorCode::io, cat(quoted(path_), " ends before byte ", offset + dst.size()));
     while (!dst.empty()) {
-      const ssize_t n = ::pread(descriptor_, dst.data(), std::min<std::size_t>(dst.size(), 1u << 30), static_cast<off_t>(offset));
+      const ssize_t n =
+          ::pread(descriptor_, dst.data(), std::min<std::size_t>(dst.size(), 1u << 30), static_cast<off_t>(offset));
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) return fail(ErrorCode::io, cat("reading ", quoted(path_), " failed: ", std::strerror(errno)));
       if (n == 0) return fail(ErrorCode::io, cat(quoted(path_), " became shorter while it was being read"));
@@ -47,7 +50,8 @@ class MappedFile final : public ByteSource {
   void release(std::uint64_t offset, std::uint64_t length) const override {
     if (!address_ || offset >= size_) return;
     const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-    const std::uint64_t begin = (offset + page - 1) / page * page, end = (offset + std::min(length, size_ - offset)) / page * page;
+    const std::uint64_t begin = (offset + page - 1) / page * page,
+                        end = (offset + std::min(length, size_ - offset)) / page * page;
     if (begin < end) ::madvise(static_cast<std::byte*>(address_) + begin, end - begin, MADV_DONTNEED);
   }
 
@@ -63,8 +67,9 @@ class MappedFile final : public ByteSource {
 Result<std::shared_ptr<const ByteSource>> open_mapped(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not block here
   if (descriptor < 0)
-    return fail(errno == ENOENT ? ErrorCode::not_found : ErrorCode::io, cat("cannot open ", quoted(path, 200), ": ", std::strerror(errno)));
-  struct stat status {};
+    return fail(errno == ENOENT ? ErrorCode::not_found : ErrorCode::io,
+                cat("cannot open ", quoted(path, 200), ": ", std::strerror(errno)));
+  struct stat status{};
   if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
     ::close(descriptor);
     return fail(ErrorCode::io, cat(quoted(path, 200), " is not a regular file"));

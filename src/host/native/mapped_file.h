@@ -8,8 +8,8 @@
 
 namespace rullama {
 
-// Maps a regular file read-only. `read` goes through the file descriptor, so a file that is cut while it is open gives an
-// error there; only code that walks `mapped()` directly relies on the file staying as it is.
+// Maps a regular file read-only. `read` goes through the file descriptor, so a file that is cut while it is open gives
+// an error there; only code that walks `mapped()` directly relies on the file staying as it is.
 [[nodiscard]] Result<std::shared_ptr<const ByteSource>> open_mapped(const std::string& path);
 
 }  // namespace rullama
