@@ -25,7 +25,7 @@ struct Capabilities {
   std::uint64_t max_binding_bytes = 128u << 20;
   std::uint64_t max_buffer_bytes = 256u << 20;
   std::uint32_t workgroup_memory = 16384;
-  std::uint32_t max_invocations = 256;  // of a workgroup
+  std::uint32_t max_invocations = 256;   // of a workgroup
   std::uint32_t max_workgroups = 65535;  // a dimension of a dispatch
   std::uint32_t storage_buffers = 8;     // of a kernel
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "base/text.h"
 
@@ -11,16 +12,19 @@ using namespace host;
 
 namespace {
 
-constexpr std::size_t kSlotsPerBlock = 256;     // parameter slots of one uniform buffer
-constexpr std::size_t kDispatchesPerSubmit = 1024;  // keeps command buffers small
+constexpr std::size_t kSlotsPerBlock = 256;  // parameter slots of one uniform buffer
+// Keeps command buffers small; a time stamp set of the seam holds more dispatches than that.
+constexpr std::size_t kCommandsPerSubmit = 1024;
+constexpr std::uint64_t kOffsetAlignment = 256;  // of bindings: WebGPU's guaranteed value
 
 }  // namespace
 
 Grid Grid::wrap(std::uint64_t groups) {
   constexpr std::uint64_t most = 65535;
   if (groups <= most) return {static_cast<std::uint32_t>(groups), 1, 1};
-  const std::uint64_t y = (groups + most - 1) / most;
-  return {static_cast<std::uint32_t>((groups + y - 1) / y), static_cast<std::uint32_t>(y), 1};
+  const std::uint64_t y = groups / most + (groups % most != 0);
+  const std::uint64_t x = groups / y + (groups % y != 0);
+  return {static_cast<std::uint32_t>(x), static_cast<std::uint32_t>(std::min(y, most + 1)), 1};  // too many are refused
 }
 
 struct CommandList::Impl {
@@ -30,8 +34,12 @@ struct CommandList::Impl {
     Grid grid;
     Handle src = 0, dst = 0;
     std::uint64_t src_at = 0, dst_at = 0, bytes = 0;
+    std::size_t slot = SIZE_MAX;  // of the parameters; SIZE_MAX: none
+
+    [[nodiscard]] bool is_copy() const { return !kernel; }
+    [[nodiscard]] bool runs() const { return kernel && !grid.empty(); }
   };
-  // Parameters of 256 commands. A block never moves, so bind groups stay good.
+  // Parameters of many commands. A block never moves, so bind groups stay good when another one is added.
   struct Block {
     Buffer buffer;
     std::vector<std::byte> content;
@@ -41,21 +49,21 @@ struct CommandList::Impl {
   std::shared_ptr<Device> device;
   std::vector<Command> commands;
   std::vector<Block> blocks;
-  std::vector<std::size_t> slot;  // of each command
+  std::size_t slots_used = 0;
 
   Result<std::size_t> new_slot() {
-    const std::size_t index = slots_used++;
-    if (index / kSlotsPerBlock == blocks.size()) {
+    if (slots_used == blocks.size() * kSlotsPerBlock) {
       auto buffer = device->uniform_buffer(kSlotsPerBlock * kParamBytes);
       if (!buffer) return failed(buffer);
       blocks.push_back({std::move(*buffer), std::vector<std::byte>(kSlotsPerBlock * kParamBytes)});
     }
-    return index;
+    return slots_used++;
   }
-  void fill(std::size_t index, std::span<const std::byte> params) {
-    Block& block = blocks[index / kSlotsPerBlock];
-    const std::size_t at = index % kSlotsPerBlock * kParamBytes;
-    if (std::memcmp(block.content.data() + at, params.data(), params.size()) == 0) return;
+  void fill(std::size_t slot, std::span<const std::byte> params) {
+    Block& block = blocks[slot / kSlotsPerBlock];
+    const std::size_t at = slot % kSlotsPerBlock * kParamBytes;
+    params = params.first(std::min(params.size(), kParamBytes));
+    if (std::equal(params.begin(), params.end(), block.content.begin() + static_cast<std::ptrdiff_t>(at))) return;
     std::memcpy(block.content.data() + at, params.data(), params.size());
     block.dirty_begin = std::min(block.dirty_begin, at);
     block.dirty_end = std::max(block.dirty_end, at + kParamBytes);
@@ -63,17 +71,69 @@ struct CommandList::Impl {
   Result<> upload() {
     for (Block& block : blocks) {
       if (block.dirty_begin >= block.dirty_end) continue;
-      const auto piece = std::span<const std::byte>(block.content).subspan(block.dirty_begin, block.dirty_end - block.dirty_begin);
-      if (auto ok = device->write(block.buffer, block.dirty_begin, piece); !ok) return ok;
+      const std::span<const std::byte> content = block.content;
+      const auto dirty = content.subspan(block.dirty_begin, block.dirty_end - block.dirty_begin);
+      if (auto ok = device->write(block.buffer, block.dirty_begin, dirty); !ok) return ok;
       block.dirty_begin = SIZE_MAX;
       block.dirty_end = 0;
     }
     return {};
   }
-  std::size_t slots_used = 0;
+
+  Result<> check_grid(const Kernel& kernel, const Grid& grid) const {
+    const std::uint32_t most = device->capabilities().max_workgroups;
+    if (std::max({grid.x, grid.y, grid.z}) <= most) return {};
+    return fail(ErrorCode::unsupported, cat("kernel ", kernel.name(), ": a grid of ", grid.x, " x ", grid.y, " x ",
+                                            grid.z, " workgroups, at most ", most, " a dimension are possible"));
+  }
+  Result<> check_grids() const {
+    for (const Command& c : commands)
+      if (c.runs())
+        if (auto ok = check_grid(*c.kernel, c.grid); !ok) return ok;
+    return {};
+  }
+
+  // Encodes and submits some of the commands.
+  void submit(std::span<const Command> some) const {
+    const Handle handle = device->handle_;
+    rullama_host_begin(handle);
+    for (const Command& c : some) {
+      if (c.is_copy())
+        rullama_host_copy(handle, c.src, static_cast<double>(c.src_at), c.dst, static_cast<double>(c.dst_at),
+                          static_cast<double>(c.bytes));
+      else if (c.runs())
+        rullama_host_dispatch(handle, c.kernel->handle_, c.group, c.grid.x, c.grid.y, c.grid.z);
+    }
+    rullama_host_submit(handle);
+  }
+  [[nodiscard]] std::span<const Command> piece(std::size_t begin) const {
+    return std::span(commands).subspan(begin, std::min(kCommandsPerSubmit, commands.size() - begin));
+  }
 };
 
-CommandList::CommandList(std::shared_ptr<Device> device) : impl_(std::make_unique<Impl>()) { impl_->device = std::move(device); }
+namespace {
+
+// The byte range that a binding stands for, or why the device cannot bind it.
+Result<std::uint64_t> bound_bytes(const Binding& b, const Capabilities& caps) {
+  const auto amount = [](std::uint64_t bytes) { return bytes_text(static_cast<double>(bytes)); };
+  if (!b.buffer || !*b.buffer) return fail(ErrorCode::device, "has no buffer");
+  const std::uint64_t all = b.buffer->bytes();
+  if (b.offset % kOffsetAlignment)
+    return fail(ErrorCode::device, cat("begins at byte ", b.offset, ", not a multiple of ", kOffsetAlignment));
+  if (b.offset >= all || b.bytes > all - b.offset)
+    return fail(ErrorCode::device, cat("covers ", b.bytes, " bytes from byte ", b.offset, " of a buffer of ", all));
+  const std::uint64_t bytes = b.bytes ? std::min((b.bytes + 15) / 16 * 16, all - b.offset) : all - b.offset;
+  if (bytes > caps.max_binding_bytes)
+    return fail(ErrorCode::out_of_memory, cat("has ", amount(bytes), ", ", caps.name, " binds at most ",
+                                              amount(caps.max_binding_bytes), "; use a smaller batch or context"));
+  return bytes;
+}
+
+}  // namespace
+
+CommandList::CommandList(std::shared_ptr<Device> device) : impl_(std::make_unique<Impl>()) {
+  impl_->device = std::move(device);
+}
 
 CommandList::~CommandList() {
   for (const Impl::Command& c : impl_->commands)
@@ -82,49 +142,64 @@ CommandList::~CommandList() {
 
 std::size_t CommandList::size() const { return impl_->commands.size(); }
 
-Result<std::size_t> CommandList::add(const Kernel& kernel, std::span<const Binding> bindings, std::span<const std::byte> params, Grid grid) {
+Result<std::size_t> CommandList::add(const Kernel& kernel, std::span<const Binding> bindings,
+                                     std::span<const std::byte> params, Grid grid) {
   Impl& impl = *impl_;
   const Capabilities& caps = impl.device->capabilities();
-  const auto refuse = [&](const std::string& why) { return fail(ErrorCode::device, cat("kernel ", kernel.name(), ": ", why)); };
-  if (params.size() > kParamBytes || params.size() % 4) return refuse(cat(params.size(), " bytes of parameters, expected at most ", kParamBytes));
-  if (bindings.size() > caps.storage_buffers) return refuse(cat(bindings.size(), " buffers, this device binds at most ", caps.storage_buffers));
-  if (std::max({grid.x, grid.y, grid.z}) > caps.max_workgroups)
-    return refuse(cat("a grid of ", grid.x, " x ", grid.y, " x ", grid.z, " workgroups, at most ", caps.max_workgroups, " a dimension are possible"));
+  const auto refuse = [&](ErrorCode code, const std::string& why) {
+    return fail(code, cat("kernel ", kernel.name(), ": ", why));
+  };
+  if (params.size() > kParamBytes || params.size() % 4)
+    return refuse(ErrorCode::device,
+                  cat(params.size(), " bytes of parameters, expected a multiple of 4 up to ", kParamBytes));
+  if (bindings.size() > caps.storage_buffers)
+    return refuse(ErrorCode::unsupported,
+                  cat(bindings.size(), " buffers, ", caps.name, " binds at most ", caps.storage_buffers));
+  if (auto ok = impl.check_grid(kernel, grid); !ok) return failed(ok);
+
   std::vector<BindEntry> entries;
   for (std::uint32_t i = 0; i < bindings.size(); i++) {
     const Binding& b = bindings[i];
-    const std::uint64_t bytes = b.bytes ? b.bytes : b.buffer->bytes() - b.offset;
-    if (bytes > caps.max_binding_bytes)
-      return refuse(cat("binding ", i, " has ", bytes_text(static_cast<double>(bytes)), ", this device binds at most ",
-                        bytes_text(static_cast<double>(caps.max_binding_bytes)), "; use a smaller batch or context"));
+    const auto bytes = bound_bytes(b, caps);
+    if (!bytes) return refuse(bytes.error().code, cat("binding ", i, " ", bytes.error().message));
     for (std::uint32_t j = 0; j < i; j++)
-      if (bindings[j].buffer == b.buffer && (bindings[j].access == Access::write || b.access == Access::write))
-        return refuse(cat("bindings ", j, " and ", i, " are the same buffer and one is written"));
-    entries.push_back({i, 0, static_cast<double>(b.offset), static_cast<double>((bytes + 3) / 4 * 4), b.buffer->handle_});
-  }
-  std::size_t slot = SIZE_MAX;
-  if (!params.empty()) {
-    auto made = impl.new_slot();
-    if (!made) return failed(made);
-    slot = *made;
-    impl.fill(slot, params);
-    entries.push_back({static_cast<std::uint32_t>(bindings.size()), 0, static_cast<double>(slot % kSlotsPerBlock * kParamBytes),
-                       static_cast<double>(kParamBytes), impl.blocks[slot / kSlotsPerBlock].buffer.handle_});
+      if (bindings[j].buffer->handle_ == b.buffer->handle_ &&
+          (bindings[j].access == Access::write || b.access == Access::write))
+        return refuse(ErrorCode::device, cat("bindings ", j, " and ", i, " are the same buffer and one is written"));
+    entries.push_back({i, 0, static_cast<double>(b.offset), static_cast<double>(*bytes), b.buffer->handle_});
   }
   Impl::Command command;
   command.kernel = &kernel;
   command.grid = grid;
-  command.group = rullama_host_bind_group_create(impl.device->handle_, kernel.handle_, entries.data(), entries.size());
+  if (!params.empty()) {
+    auto slot = impl.new_slot();
+    if (!slot) return failed(slot);
+    impl.fill(*slot, params);
+    command.slot = *slot;
+    const auto at = static_cast<double>(*slot % kSlotsPerBlock * kParamBytes);
+    entries.push_back({static_cast<std::uint32_t>(bindings.size()), 0, at, static_cast<double>(kParamBytes),
+                       impl.blocks[*slot / kSlotsPerBlock].buffer.handle_});
+  }
+  const Handle device = impl.device->handle_;
+  command.group = rullama_host_bind_group_create(device, kernel.handle_, entries.data(), entries.size());
   if (!command.group) {
     auto why = impl.device->check(cat("binding the buffers of kernel ", kernel.name()));
-    return why ? refuse("its buffers could not be bound") : failed(why);
+    return why ? refuse(ErrorCode::device, "its buffers could not be bound") : failed(why);
   }
   impl.commands.push_back(command);
-  impl.slot.push_back(slot);
   return impl.commands.size() - 1;
 }
 
-void CommandList::add_copy(const Buffer& src, std::uint64_t src_at, const Buffer& dst, std::uint64_t dst_at, std::uint64_t bytes) {
+Result<> CommandList::add_copy(const Buffer& src, std::uint64_t src_at, const Buffer& dst, std::uint64_t dst_at,
+                               std::uint64_t bytes) {
+  const auto fits = [&](const Buffer& b, std::uint64_t at) { return at <= b.bytes() && bytes <= b.bytes() - at; };
+  const auto refuse = [&](std::string_view why) {
+    return fail(ErrorCode::device, cat("a copy of ", bytes, " bytes from byte ", src_at, " of ", src.bytes(),
+                                       " to byte ", dst_at, " of ", dst.bytes(), " ", why));
+  };
+  if (src_at % 4 || dst_at % 4 || bytes % 4) return refuse("is not in multiples of 4");
+  if (!fits(src, src_at) || !fits(dst, dst_at)) return refuse("does not fit");
+  if (src.handle_ == dst.handle_) return refuse("stays within one buffer");
   Impl::Command command;
   command.src = src.handle_;
   command.dst = dst.handle_;
@@ -132,48 +207,43 @@ void CommandList::add_copy(const Buffer& src, std::uint64_t src_at, const Buffer
   command.dst_at = dst_at;
   command.bytes = bytes;
   impl_->commands.push_back(command);
-  impl_->slot.push_back(SIZE_MAX);
+  return {};
 }
 
 void CommandList::set_params(std::size_t command, std::span<const std::byte> params) {
-  if (impl_->slot[command] != SIZE_MAX) impl_->fill(impl_->slot[command], params);
+  if (const std::size_t slot = impl_->commands[command].slot; slot != SIZE_MAX) impl_->fill(slot, params);
 }
 void CommandList::set_grid(std::size_t command, Grid grid) { impl_->commands[command].grid = grid; }
 
 Result<> CommandList::submit() {
-  Impl& impl = *impl_;
-  if (auto ok = impl.upload(); !ok) return ok;
-  const Handle device = impl.device->handle_;
-  std::size_t open = 0;
-  rullama_host_begin(device);
-  for (const Impl::Command& c : impl.commands) {
-    if (!c.kernel) {
-      rullama_host_copy(device, c.src, static_cast<double>(c.src_at), c.dst, static_cast<double>(c.dst_at), static_cast<double>(c.bytes));
-    } else if (!c.grid.empty()) {
-      rullama_host_dispatch(device, c.kernel->handle_, c.group, c.grid.x, c.grid.y, c.grid.z);
-    }
-    if (++open == kDispatchesPerSubmit) {
-      rullama_host_submit(device);
-      rullama_host_begin(device);
-      open = 0;
-    }
-  }
-  rullama_host_submit(device);
+  if (auto ok = impl_->check_grids(); !ok) return ok;
+  if (auto ok = impl_->upload(); !ok) return ok;
+  for (std::size_t at = 0; at < size(); at += kCommandsPerSubmit) impl_->submit(impl_->piece(at));
   return {};
 }
 
 Result<std::vector<KernelTime>> CommandList::submit_timed() {
   Impl& impl = *impl_;
-  std::vector<KernelTime> times;
-  for (const Impl::Command& c : impl.commands)
-    if (c.kernel && !c.grid.empty()) times.push_back({c.kernel->name(), 0});
-  if (!rullama_host_timing_start(impl.device->handle_, static_cast<std::uint32_t>(times.size())))
+  const Handle device = impl.device->handle_;
+  if (!impl.device->capabilities().timestamps)
     return fail(ErrorCode::unsupported, cat(impl.device->capabilities().name, " cannot measure kernel times"));
-  if (auto ok = submit(); !ok) return failed(ok);
-  std::vector<double> nanoseconds(times.size());
-  const std::size_t n = rullama_host_timing_read(impl.device->handle_, nanoseconds.data(), nanoseconds.size());
+  if (auto ok = impl.check_grids(); !ok) return failed(ok);
+  if (auto ok = impl.upload(); !ok) return failed(ok);
+  std::vector<KernelTime> times;
+  std::vector<double> nanoseconds;
+  for (std::size_t at = 0; at < size(); at += kCommandsPerSubmit) {
+    const auto piece = impl.piece(at);
+    const std::size_t first = times.size();
+    for (const Impl::Command& c : piece)
+      if (c.runs()) times.push_back({c.kernel->name(), 0});
+    nanoseconds.assign(times.size() - first, 0);
+    const bool timed =
+        !nanoseconds.empty() && rullama_host_timing_start(device, static_cast<std::uint32_t>(nanoseconds.size()));
+    impl.submit(piece);
+    if (timed) (void)rullama_host_timing_read(device, nanoseconds.data(), nanoseconds.size());
+    for (std::size_t i = 0; i < nanoseconds.size(); i++) times[first + i].nanoseconds = nanoseconds[i];
+  }
   if (auto ok = impl.device->check("measuring kernels"); !ok) return failed(ok);
-  for (std::size_t i = 0; i < std::min(n, times.size()); i++) times[i].nanoseconds = nanoseconds[i];
   return times;
 }
 

@@ -58,16 +58,19 @@ class CommandList {
   CommandList& operator=(const CommandList&) = delete;
 
   // Appends a dispatch and returns its index. Bindings become @group(0) @binding(0..n-1) in order; `params`
-  // (at most 256 bytes, a multiple of 4; may be empty) become the uniform at @binding(n). An empty grid is kept but not run.
+  // (at most 256 bytes, a multiple of 4; may be empty) become the uniform at @binding(n). An empty grid is kept but not
+  // run. The buffers and the kernel must outlive the list.
   [[nodiscard]] Result<std::size_t> add(const Kernel& kernel, std::span<const Binding> bindings,
                                         std::span<const std::byte> params, Grid grid);
-  // Appends a copy between buffers. Offsets and length are multiples of 4.
-  void add_copy(const Buffer& src, std::uint64_t src_at, const Buffer& dst, std::uint64_t dst_at, std::uint64_t bytes);
+  // Appends a copy between two buffers. Offsets and length are multiples of 4.
+  [[nodiscard]] Result<> add_copy(const Buffer& src, std::uint64_t src_at, const Buffer& dst, std::uint64_t dst_at,
+                                  std::uint64_t bytes);
 
   void set_params(std::size_t command, std::span<const std::byte> params);
   void set_grid(std::size_t command, Grid grid);
 
-  // Uploads changed parameters, encodes all commands and submits them in order. Does not wait.
+  // Uploads changed parameters, encodes all commands and submits them in order. Does not wait: what goes wrong on the
+  // GPU is reported by Device::wait or read.
   [[nodiscard]] Result<> submit();
   // Submits with time stamps and gives the time of each kernel that ran, in order. Waits.
   [[nodiscard]] Result<std::vector<KernelTime>> submit_timed();

@@ -1,7 +1,6 @@
 #include "gpu/device.h"
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <utility>
 
@@ -13,8 +12,11 @@ using namespace host;
 
 namespace {
 
+constexpr std::uint64_t kPadding = 16;  // a vec4<f32>: the last one of a buffer can be read whole
+
 // Calls a seam function that fills a text, growing the room until the whole text fits.
-std::string host_text(const std::function<std::size_t(char*, std::size_t)>& fill) {
+template <class Fill>
+std::string host_text(Fill fill) {
   std::string text(256, '\0');
   for (;;) {
     const std::size_t length = fill(text.data(), text.size());
@@ -54,17 +56,22 @@ std::vector<SubgroupMatrix> subgroup_matrices(std::string_view lines) {
   for (const std::string_view line : split(lines, '\n')) {
     const auto words = split(line, ' ');
     if (words.size() == 5)
-      all.push_back({std::string(words[0]), std::string(words[1]), to_u32(words[2]), to_u32(words[3]), to_u32(words[4])});
+      all.push_back(
+          {std::string(words[0]), std::string(words[1]), to_u32(words[2]), to_u32(words[3]), to_u32(words[4])});
   }
   return all;
 }
 
 Capabilities ask_capabilities(Handle device) {
   const auto text = [&](std::string_view what) {
-    return host_text([&](char* out, std::size_t cap) { return rullama_host_device_text(device, what.data(), what.size(), out, cap); });
+    return host_text([&](char* out, std::size_t cap) {
+      return rullama_host_device_text(device, what.data(), what.size(), out, cap);
+    });
   };
   const auto limit = [&](std::string_view name) { return rullama_host_device_limit(device, name.data(), name.size()); };
-  const auto has = [&](std::string_view name) { return rullama_host_device_feature(device, name.data(), name.size()) != 0; };
+  const auto has = [&](std::string_view name) {
+    return rullama_host_device_feature(device, name.data(), name.size()) != 0;
+  };
   Capabilities c;
   c.name = text("name");
   c.backend = text("backend");
@@ -88,6 +95,31 @@ Capabilities ask_capabilities(Handle device) {
   return c;
 }
 
+// The line that a compiler's message names as "3:16" or "line 3"; 0 if it names none.
+std::uint32_t named_line(std::string_view message) {
+  for (std::size_t at = 0; at < message.size(); at++) {
+    const std::size_t end = std::min(message.find_first_not_of("0123456789", at), message.size());
+    if (end == at) continue;
+    const std::string_view before = message.substr(0, at), digits = message.substr(at, end - at);
+    const bool with_column = before.ends_with(':') && message.substr(end).starts_with(':');
+    if ((with_column || before.ends_with("line ")) && digits.size() < 7) return to_u32(digits);
+    at = end;
+  }
+  return 0;
+}
+
+// What a compiler said, without its notes on the call and with the line of the source if it does not quote that.
+std::string explain(std::string message, std::string_view wgsl) {
+  message.resize(std::min(message.find("\n - While"), message.size()));
+  while (!message.empty() && (message.back() == '\n' || message.back() == ' ')) message.pop_back();
+  const auto lines = split(wgsl, '\n');
+  const std::uint32_t number = named_line(message);
+  if (number == 0 || number > lines.size()) return message;
+  std::string_view line = lines[number - 1];
+  line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
+  return message.find(line) == std::string::npos ? cat(message, "\n", number, ": ", line) : message;
+}
+
 }  // namespace
 
 // --- Buffer
@@ -95,7 +127,9 @@ Capabilities ask_capabilities(Handle device) {
 Buffer::Buffer(std::shared_ptr<Device> device, Handle handle, std::uint64_t bytes)
     : device_(std::move(device)), handle_(handle), bytes_(bytes) {}
 Buffer::Buffer(Buffer&& other) noexcept
-    : device_(std::move(other.device_)), handle_(std::exchange(other.handle_, 0)), bytes_(std::exchange(other.bytes_, 0)) {}
+    : device_(std::move(other.device_)),
+      handle_(std::exchange(other.handle_, 0)),
+      bytes_(std::exchange(other.bytes_, 0)) {}
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   std::swap(device_, other.device_);
   std::swap(handle_, other.handle_);
@@ -140,12 +174,14 @@ Result<> Device::check(std::string_view doing) {
 }
 
 Result<Buffer> Device::make_buffer(std::uint64_t bytes, std::uint32_t usage, std::string_view what) {
-  const std::uint64_t padded = (std::max<std::uint64_t>(bytes, 4) + 3) / 4 * 4;
+  const std::uint64_t padded = (std::max<std::uint64_t>(bytes, 1) + kPadding - 1) / kPadding * kPadding;
   const auto no_room = [&](std::string_view why) {
-    return fail(ErrorCode::out_of_memory, cat(bytes_text(static_cast<double>(padded)), " for ", what, " could not be had on ", capabilities_.name, ": ", why));
+    return fail(ErrorCode::out_of_memory, cat(bytes_text(static_cast<double>(bytes)), " for ", what,
+                                              " could not be had on ", capabilities_.name, ": ", why));
   };
-  if (padded > capabilities_.max_buffer_bytes)
-    return no_room(cat("one buffer may hold at most ", bytes_text(static_cast<double>(capabilities_.max_buffer_bytes))));
+  if (bytes > capabilities_.max_buffer_bytes)
+    return no_room(
+        cat("one buffer may hold at most ", bytes_text(static_cast<double>(capabilities_.max_buffer_bytes))));
   const Handle handle = rullama_host_buffer_create(handle_, static_cast<double>(padded), usage);
   if (!handle) return no_room(take_error(handle_));
   allocated_ += padded;
@@ -155,20 +191,26 @@ Result<Buffer> Device::make_buffer(std::uint64_t bytes, std::uint32_t usage, std
 Result<Buffer> Device::buffer(std::uint64_t bytes, std::string_view what) {
   return make_buffer(bytes, kStorage | kCopySrc | kCopyDst, what);
 }
-Result<Buffer> Device::uniform_buffer(std::uint64_t bytes) { return make_buffer(bytes, kUniform | kCopyDst, "parameters"); }
+Result<Buffer> Device::uniform_buffer(std::uint64_t bytes) {
+  return make_buffer(bytes, kUniform | kCopyDst, "parameters");
+}
 
 Result<> Device::write(const Buffer& buffer, std::uint64_t at, std::span<const std::byte> data) {
   if (at % 4 || data.size() % 4 || at > buffer.bytes_ || data.size() > buffer.bytes_ - at)
-    return fail(ErrorCode::device, cat("a write of ", data.size(), " bytes at ", at, " does not fit a buffer of ", buffer.bytes_));
-  if (!data.empty()) rullama_host_buffer_write(handle_, buffer.handle_, static_cast<double>(at), data.data(), data.size());
+    return fail(ErrorCode::device,
+                cat("a write of ", data.size(), " bytes at ", at, " does not fit a buffer of ", buffer.bytes_));
+  if (!data.empty())
+    rullama_host_buffer_write(handle_, buffer.handle_, static_cast<double>(at), data.data(), data.size());
   return {};
 }
 
 Result<> Device::read(const Buffer& buffer, std::uint64_t at, std::span<std::byte> out) {
   if (at % 4 || out.size() % 4 || at > buffer.bytes_ || out.size() > buffer.bytes_ - at)
-    return fail(ErrorCode::device, cat("a read of ", out.size(), " bytes at ", at, " does not fit a buffer of ", buffer.bytes_));
+    return fail(ErrorCode::device,
+                cat("a read of ", out.size(), " bytes at ", at, " does not fit a buffer of ", buffer.bytes_));
   if (out.empty()) return {};
-  if (rullama_host_buffer_read(handle_, buffer.handle_, static_cast<double>(at), out.data(), out.size())) return check("earlier work");
+  if (rullama_host_buffer_read(handle_, buffer.handle_, static_cast<double>(at), out.data(), out.size()))
+    return check("earlier work");
   auto why = check("reading results");
   if (why) return fail(ErrorCode::device, cat("reading results failed on ", capabilities_.name));
   return why;
@@ -186,7 +228,9 @@ const Kernel* Device::find_kernel(std::string_view key) const {
 
 Result<const Kernel*> Device::make_kernel(std::string_view key, const std::string& wgsl) {
   const Handle handle = rullama_host_pipeline_create(handle_, wgsl.data(), wgsl.size(), key.data(), key.size());
-  if (!handle) return fail(ErrorCode::device, cat("kernel ", key, " was refused by ", capabilities_.name, ": ", take_error(handle_)));
+  if (!handle)
+    return fail(ErrorCode::device,
+                cat("kernel ", key, " was refused by ", capabilities_.name, ": ", explain(take_error(handle_), wgsl)));
   std::unique_ptr<Kernel> kernel(new Kernel(this, handle, std::string(key)));
   return impl_->kernels.emplace(std::string(key), std::move(kernel)).first->second.get();
 }

@@ -19,7 +19,8 @@ namespace rullama::gpu {
 
 class Device;
 
-// A region of GPU memory, zero when made. Sizes are padded to 4 bytes; the padding is never read as data.
+// A region of GPU memory, zero when made. Sizes are padded to 16 bytes, so that kernels may bind any buffer as
+// array<vec4f>; the padding counts as nothing.
 class Buffer {
  public:
   Buffer() = default;
@@ -49,7 +50,8 @@ class Kernel {
  private:
   friend class Device;
   friend class CommandList;
-  Kernel(Device* device, host::Handle handle, std::string name) : device_(device), handle_(handle), name_(std::move(name)) {}
+  Kernel(Device* device, host::Handle handle, std::string name)
+      : device_(device), handle_(handle), name_(std::move(name)) {}
   Device* device_;
   host::Handle handle_;
   std::string name_;

@@ -20,9 +20,15 @@ class Wgsl {
   Wgsl& enable(std::string_view extension) { return head_ += cat("enable ", extension, ";\n"), *this; }
   Wgsl& file(std::string_view path) { return body_ += wgsl_file(path), body_ += '\n', *this; }
   Wgsl& text(std::string_view wgsl) { return body_ += wgsl, body_ += '\n', *this; }
-  Wgsl& constant(std::string_view name, std::uint32_t value) { return consts_ += cat("const ", name, ": u32 = ", value, "u;\n"), *this; }
-  Wgsl& constant(std::string_view name, bool value) { return consts_ += cat("const ", name, ": bool = ", value, ";\n"), *this; }
-  Wgsl& alias(std::string_view name, std::string_view type) { return consts_ += cat("alias ", name, " = ", type, ";\n"), *this; }
+  Wgsl& constant(std::string_view name, std::uint32_t value) {
+    return consts_ += cat("const ", name, ": u32 = ", value, "u;\n"), *this;
+  }
+  Wgsl& constant(std::string_view name, bool value) {
+    return consts_ += cat("const ", name, ": bool = ", value, ";\n"), *this;
+  }
+  Wgsl& alias(std::string_view name, std::string_view type) {
+    return consts_ += cat("alias ", name, " = ", type, ";\n"), *this;
+  }
   [[nodiscard]] std::string str() const { return head_ + consts_ + body_; }
 
  private:

@@ -1,13 +1,14 @@
 // The GPU layer: kernels, parameters, order, limits, and errors as values.
+#include "gpu/device.h"
+
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
-#include <cstring>
-#include <numeric>
+#include <string>
 #include <vector>
 
 #include "gpu/command_list.h"
-#include "gpu/device.h"
 
 namespace rullama::gpu {
 namespace {
@@ -29,6 +30,7 @@ struct Params {
   float by;
   std::uint32_t pad[2] = {};
 };
+std::span<const std::byte> bytes_of(const Params& p) { return std::as_bytes(std::span(&p, 1)); }
 
 class DeviceTest : public testing::Test {
  protected:
@@ -57,10 +59,19 @@ class DeviceTest : public testing::Test {
     EXPECT_TRUE(kernel.has_value()) << kernel.error().message;
     return **kernel;
   }
+  // An error before leaves the device usable, and nothing of it comes up later.
+  void expect_alive() {
+    const auto before = device_->wait();
+    EXPECT_TRUE(before.has_value()) << before.error().message;
+    const Buffer x = buffer({4}), y = buffer({0});
+    CommandList list(device_);
+    const Binding bindings[] = {read(x), write(y)};
+    ASSERT_TRUE(list.add(add_scaled(), bindings, bytes_of({1, 1}), Grid::wrap(1)).has_value());
+    ASSERT_TRUE(list.submit().has_value());
+    EXPECT_EQ(values(y, 1)[0], 4);
+  }
   std::shared_ptr<Device> device_;
 };
-
-std::span<const std::byte> bytes_of(const Params& p) { return std::as_bytes(std::span(&p, 1)); }
 
 TEST_F(DeviceTest, CapabilitiesAreFilledIn) {
   const Capabilities& c = device_->capabilities();
@@ -75,7 +86,8 @@ TEST_F(DeviceTest, ParametersBelongToTheDispatch) {
   const Buffer x = buffer({1, 2, 3, 4, 5}), y = buffer({0, 0, 0, 0, 0});
   CommandList list(device_);
   const Binding bindings[] = {read(x), write(y)};
-  for (const float by : {2.0f, 3.0f, 10.0f}) ASSERT_TRUE(list.add(add_scaled(), bindings, bytes_of({5, by}), Grid::wrap(1)).has_value());
+  for (const float by : {2.0f, 3.0f, 10.0f})
+    ASSERT_TRUE(list.add(add_scaled(), bindings, bytes_of({5, by}), Grid::wrap(1)).has_value());
   ASSERT_TRUE(list.submit().has_value());
   EXPECT_EQ(values(y, 5), (std::vector<float>{15, 30, 45, 60, 75}));
   list.set_params(1, bytes_of({5, -12}));
@@ -87,7 +99,9 @@ TEST_F(DeviceTest, ManyDependentDispatchesRunInOrder) {
   const Buffer x = buffer({1}), y = buffer({0});
   CommandList list(device_);
   const Binding forth[] = {read(x), write(y)}, back[] = {read(y), write(x)};
-  for (int i = 0; i < 2000; i++) ASSERT_TRUE(list.add(add_scaled(), i % 2 ? back : forth, bytes_of({1, i % 2 ? -1.0f : 1.0f}), Grid::wrap(1)).has_value());
+  for (int i = 0; i < 2000; i++)
+    ASSERT_TRUE(
+        list.add(add_scaled(), i % 2 ? back : forth, bytes_of({1, i % 2 ? -1.0f : 1.0f}), Grid::wrap(1)).has_value());
   ASSERT_TRUE(list.submit().has_value());
   float a = 1, b = 0;
   for (int i = 0; i < 2000; i++) i % 2 ? a -= b : b += a;
@@ -102,7 +116,8 @@ TEST_F(DeviceTest, GridsBeyondADimensionCoverEachElementOnce) {
   const Buffer x = buffer(ones), y = buffer(std::vector<float>(n, 0));
   CommandList list(device_);
   const Binding bindings[] = {read(x), write(y)};
-  ASSERT_TRUE(list.add(add_scaled(), bindings, bytes_of({static_cast<std::uint32_t>(n), 1}), Grid::wrap(70000)).has_value());
+  ASSERT_TRUE(
+      list.add(add_scaled(), bindings, bytes_of({static_cast<std::uint32_t>(n), 1}), Grid::wrap(70000)).has_value());
   ASSERT_TRUE(list.submit().has_value());
   const auto out = values(y, n);
   for (std::uint64_t i = 0; i < n; i++) ASSERT_EQ(out[i], 1) << "element " << i;
@@ -126,7 +141,7 @@ TEST_F(DeviceTest, CopiesStandInOrder) {
   CommandList list(device_);
   const Binding bindings[] = {read(x), write(y)};
   ASSERT_TRUE(list.add(add_scaled(), bindings, bytes_of({2, 1}), Grid::wrap(1)).has_value());
-  list.add_copy(y, 4, kept, 0, 4);
+  ASSERT_TRUE(list.add_copy(y, 4, kept, 0, 4).has_value());
   ASSERT_TRUE(list.add(add_scaled(), bindings, bytes_of({2, 1}), Grid::wrap(1)).has_value());
   ASSERT_TRUE(list.submit().has_value());
   EXPECT_EQ(values(kept, 2), (std::vector<float>{2, 9}));
@@ -134,18 +149,21 @@ TEST_F(DeviceTest, CopiesStandInOrder) {
 }
 
 TEST_F(DeviceTest, KernelErrorsNameTheKernelAndTheLine) {
-  auto kernel = device_->kernel("broken", [] { return std::string("@compute @workgroup_size(1)\nfn main() {\n  let x: f32 = no_such_name;\n}\n"); });
+  auto kernel = device_->kernel("broken", [] {
+    return std::string("@compute @workgroup_size(1)\nfn main() {\n  let x: f32 = no_such_name;\n}\n");
+  });
   ASSERT_FALSE(kernel.has_value());
-  EXPECT_NE(kernel.error().message.find("broken"), std::string::npos) << kernel.error().message;
-  EXPECT_NE(kernel.error().message.find("no_such_name"), std::string::npos) << kernel.error().message;
-  EXPECT_NE(kernel.error().message.find("3"), std::string::npos) << kernel.error().message;
-  // the device goes on working
-  const Buffer x = buffer({4}), y = buffer({0});
-  CommandList list(device_);
-  const Binding bindings[] = {read(x), write(y)};
-  ASSERT_TRUE(list.add(add_scaled(), bindings, bytes_of({1, 1}), Grid::wrap(1)).has_value());
-  ASSERT_TRUE(list.submit().has_value());
-  EXPECT_EQ(values(y, 1)[0], 4);
+  const std::string& message = kernel.error().message;
+  for (const char* part : {"kernel broken", ":3:16", "let x: f32 = no_such_name;"})
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  expect_alive();
+}
+
+TEST_F(DeviceTest, KernelsBeyondTheLimitsAreErrors) {
+  auto kernel = device_->kernel("huge", [] { return std::string("@compute @workgroup_size(8192) fn main() {}"); });
+  ASSERT_FALSE(kernel.has_value());
+  EXPECT_NE(kernel.error().message.find("8192"), std::string::npos) << kernel.error().message;
+  expect_alive();
 }
 
 TEST_F(DeviceTest, KernelsAreCompiledOnce) {
@@ -155,24 +173,98 @@ TEST_F(DeviceTest, KernelsAreCompiledOnce) {
   EXPECT_EQ(device_->kernel_count(), count);
 }
 
-TEST_F(DeviceTest, WrittenBuffersAreBoundOnce) {
-  const Buffer x = buffer({1});
+TEST_F(DeviceTest, BindingsThatCannotBeAreRefused) {
+  const Buffer x = buffer(std::vector<float>(100, 1)), y = buffer(std::vector<float>(100, 0)), none;
+  const std::uint32_t most = device_->capabilities().storage_buffers;
+  struct Row {
+    std::vector<Binding> bindings;
+    const char* message;
+  };
+  const Row rows[] = {
+      {{read(x), write(x)}, "bindings 0 and 1 are the same buffer and one is written"},
+      {{read(x), write(none)}, "binding 1 has no buffer"},
+      {{read(x, 100), write(y)}, "binding 0 begins at byte 100"},
+      {{read(x), write(y, 512)}, "binding 1 covers"},
+      {{read(x, 256, 400), write(y)}, "binding 0 covers 400 bytes from byte 256 of a buffer of 400"},
+      {std::vector<Binding>(most + 1, read(x)), "binds at most"},
+      {{read(x)}, "add_scaled"},  // found by the driver
+  };
   CommandList list(device_);
-  const Binding bindings[] = {read(x), write(x)};
+  for (const Row& row : rows) {
+    const auto command = list.add(add_scaled(), row.bindings, bytes_of({1, 1}), Grid::wrap(1));
+    ASSERT_FALSE(command.has_value()) << row.message;
+    EXPECT_NE(command.error().message.find(row.message), std::string::npos) << command.error().message;
+    EXPECT_NE(command.error().message.find("kernel add_scaled"), std::string::npos) << command.error().message;
+  }
+  EXPECT_EQ(list.size(), 0u);
+  expect_alive();
+}
+
+TEST_F(DeviceTest, PartsOfBuffersAreBound) {
+  const Buffer x = buffer(std::vector<float>(70, 1)), y = buffer(std::vector<float>(70, 0));
+  CommandList list(device_);
+  const Binding bindings[] = {read(x), write(y, 256, 20)};
+  ASSERT_TRUE(list.add(add_scaled(), bindings, bytes_of({5, 2}), Grid::wrap(1)).has_value());
+  ASSERT_TRUE(list.submit().has_value());
+  std::vector<float> expected(70, 0);
+  std::fill_n(expected.begin() + 64, 5, 2.0f);
+  EXPECT_EQ(values(y, 70), expected);
+}
+
+TEST_F(DeviceTest, BindingsBeyondTheLimitSayTheSizes) {
+  const Capabilities& c = device_->capabilities();
+  if (c.kind != "cpu" || c.max_binding_bytes >= c.max_buffer_bytes) GTEST_SKIP() << "needs a lot of GPU memory";
+  auto large = device_->buffer(c.max_binding_bytes + 256, "a table");
+  ASSERT_TRUE(large.has_value()) << large.error().message;
+  const Buffer y = buffer({0});
+  CommandList list(device_);
+  const Binding bindings[] = {read(*large), write(y)};
   const auto command = list.add(add_scaled(), bindings, bytes_of({1, 1}), Grid::wrap(1));
   ASSERT_FALSE(command.has_value());
-  EXPECT_NE(command.error().message.find("same buffer"), std::string::npos) << command.error().message;
+  EXPECT_EQ(command.error().code, ErrorCode::out_of_memory);
+  EXPECT_NE(command.error().message.find("134.2 MB"), std::string::npos) << command.error().message;
+}
+
+TEST_F(DeviceTest, GridsBeyondTheLimitAreRefused) {
+  const Buffer x = buffer({1}), y = buffer({0});
+  CommandList list(device_);
+  const Binding bindings[] = {read(x), write(y)};
+  const std::uint32_t most = device_->capabilities().max_workgroups;
+  EXPECT_FALSE(list.add(add_scaled(), bindings, bytes_of({1, 1}), Grid{1, most + 1, 1}).has_value());
+  EXPECT_FALSE(list.add(add_scaled(), bindings, bytes_of({1, 1}), Grid::wrap(UINT64_MAX)).has_value());
+  const auto command = list.add(add_scaled(), bindings, bytes_of({1, 1}), Grid::wrap(1));
+  ASSERT_TRUE(command.has_value());
+  list.set_grid(*command, Grid{most + 1, 1, 1});
+  const auto submitted = list.submit();
+  ASSERT_FALSE(submitted.has_value());
+  EXPECT_NE(submitted.error().message.find("add_scaled"), std::string::npos) << submitted.error().message;
+}
+
+TEST_F(DeviceTest, CopiesThatCannotBeAreRefused) {
+  const Buffer x = buffer({1, 2, 3, 4}), y = buffer({1, 2, 3, 4});
+  CommandList list(device_);
+  EXPECT_FALSE(list.add_copy(x, 0, x, 8, 4).has_value());
+  EXPECT_FALSE(list.add_copy(x, 2, y, 0, 4).has_value());
+  EXPECT_FALSE(list.add_copy(x, 4, y, 0, 16).has_value());
+  EXPECT_FALSE(list.add_copy(x, UINT64_MAX - 3, y, 0, 8).has_value());
+  EXPECT_TRUE(list.add_copy(x, 0, y, 0, 16).has_value());
 }
 
 TEST_F(DeviceTest, AbsurdSizesAreErrors) {
-  const auto over = device_->buffer(device_->capabilities().max_buffer_bytes + 4, "a weight");
-  ASSERT_FALSE(over.has_value());
-  EXPECT_EQ(over.error().code, ErrorCode::out_of_memory);
-  EXPECT_NE(over.error().message.find("a weight"), std::string::npos) << over.error().message;
-  const Buffer x = buffer({1, 2});
-  std::vector<std::byte> more(12);
+  for (const std::uint64_t bytes : {device_->capabilities().max_buffer_bytes + 4, std::uint64_t{UINT64_MAX}}) {
+    const auto over = device_->buffer(bytes, "a weight");
+    ASSERT_FALSE(over.has_value()) << bytes;
+    EXPECT_EQ(over.error().code, ErrorCode::out_of_memory);
+    EXPECT_NE(over.error().message.find("a weight"), std::string::npos) << over.error().message;
+  }
+  const Buffer x = buffer({1, 2, 3, 4});
+  std::vector<std::byte> more(20);
   EXPECT_FALSE(device_->read(x, 0, more).has_value());
+  EXPECT_FALSE(device_->read(x, 4, std::span(more).first(16)).has_value());
   EXPECT_FALSE(device_->write(x, 2, std::span(more).first(4)).has_value());
+  EXPECT_FALSE(device_->write(x, 0, std::span(more).first(3)).has_value());
+  EXPECT_TRUE(device_->write(x, 0, {}).has_value());
+  expect_alive();
 }
 
 TEST_F(DeviceTest, BuffersGiveTheirMemoryBack) {
@@ -180,7 +272,7 @@ TEST_F(DeviceTest, BuffersGiveTheirMemoryBack) {
   {
     auto b = device_->buffer(1001, "test data");
     ASSERT_TRUE(b.has_value());
-    EXPECT_EQ(device_->allocated_bytes(), before + 1004);
+    EXPECT_EQ(device_->allocated_bytes(), before + 1008);
   }
   EXPECT_EQ(device_->allocated_bytes(), before);
 }
@@ -198,7 +290,9 @@ TEST_F(DeviceTest, TimedSubmissionGivesATimeForEachKernel) {
   const Buffer x = buffer(std::vector<float>(100000, 1)), y = buffer(std::vector<float>(100000, 0));
   CommandList list(device_);
   const Binding bindings[] = {read(x), write(y)};
-  for (int i = 0; i < 3; i++) ASSERT_TRUE(list.add(add_scaled(), bindings, bytes_of({100000, 1}), Grid::wrap(i == 1 ? 0 : 1563)).has_value());
+  for (int i = 0; i < 3; i++)
+    ASSERT_TRUE(list.add(add_scaled(), bindings, bytes_of({100000, 1}), Grid::wrap(i == 1 ? 0 : 1563)).has_value());
+  ASSERT_TRUE(list.add_copy(y, 0, x, 0, 4).has_value());
   const auto times = list.submit_timed();
   ASSERT_TRUE(times.has_value()) << times.error().message;
   ASSERT_EQ(times->size(), 2u);
@@ -207,6 +301,55 @@ TEST_F(DeviceTest, TimedSubmissionGivesATimeForEachKernel) {
     EXPECT_GT(t.nanoseconds, 0);
   }
   EXPECT_EQ(values(y, 1)[0], 2);
+}
+
+TEST_F(DeviceTest, LongListsAreTimedToo) {
+  if (!device_->capabilities().timestamps) GTEST_SKIP() << "no time stamps on this device";
+  const Buffer x = buffer({1}), y = buffer({0});
+  CommandList list(device_);
+  const Binding bindings[] = {read(x), write(y)};
+  for (int i = 0; i < 2500; i++)
+    ASSERT_TRUE(list.add(add_scaled(), bindings, bytes_of({1, 1}), Grid::wrap(1)).has_value());
+  const auto times = list.submit_timed();
+  ASSERT_TRUE(times.has_value()) << times.error().message;
+  EXPECT_EQ(times->size(), 2500u);
+  EXPECT_EQ(values(y, 1)[0], 2500);
+}
+
+TEST_F(DeviceTest, SubgroupsHaveAsManyLanesAsTheySay) {
+  const Capabilities& c = device_->capabilities();
+  if (!c.subgroups) GTEST_SKIP() << "no subgroups on this device";
+  auto kernel = device_->kernel("lanes", [] {
+    return std::string(
+        "enable subgroups;\n@group(0) @binding(0) var<storage, read_write> y: array<f32>;\n"
+        "@compute @workgroup_size(64) fn main(@builtin(local_invocation_index) i: u32,\n"
+        "                                     @builtin(subgroup_size) n: u32) {\n"
+        "  y[2u * i] = f32(n);\n  y[2u * i + 1u] = subgroupAdd(1.0);\n}\n");
+  });
+  ASSERT_TRUE(kernel.has_value()) << kernel.error().message;
+  const Buffer y = buffer(std::vector<float>(128, 0));
+  CommandList list(device_);
+  const Binding bindings[] = {write(y)};
+  ASSERT_TRUE(list.add(**kernel, bindings, {}, Grid::wrap(1)).has_value());
+  ASSERT_TRUE(list.submit().has_value());
+  const auto out = values(y, 128);
+  for (std::size_t i = 0; i < 64; i++) {
+    EXPECT_GE(out[2 * i], static_cast<float>(c.subgroup_min)) << "invocation " << i;
+    EXPECT_LE(out[2 * i], static_cast<float>(c.subgroup_max)) << "invocation " << i;
+    EXPECT_EQ(out[2 * i + 1], std::min(out[2 * i], 64.0f)) << "invocation " << i;
+  }
+}
+
+TEST(Devices, AreListed) {
+  const auto all = list_adapters();
+  if (!all) GTEST_SKIP() << all.error().message;
+  ASSERT_FALSE(all->empty());
+  for (std::size_t i = 0; i < all->size(); i++) {
+    EXPECT_FALSE((*all)[i].name.empty()) << "adapter " << i;
+    const auto opened = Device::open(std::to_string(i));
+    ASSERT_TRUE(opened.has_value()) << opened.error().message;
+    EXPECT_EQ((*opened)->capabilities().name, (*all)[i].name);
+  }
 }
 
 TEST(Devices, UnknownSelectorsSayWhatThereIs) {

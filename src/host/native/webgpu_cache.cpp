@@ -1,16 +1,12 @@
-// Compiled pipelines on disk: a file a key, named by the key's hash, holding the key itself and the value. A damaged or
-// foreign file counts as missing, and nothing here can fail loudly: the worst that happens is that a pipeline is compiled.
+// One file a pipeline, named by the hash of its key; it holds the key too, for keys may share a hash.
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <vector>
 
-#include "base/text.h"
 #include "host/native/file_writer.h"
 #include "host/native/webgpu_native.h"
 
@@ -21,68 +17,79 @@ struct Closer {
   void operator()(std::FILE* f) const { std::fclose(f); }
 };
 
-std::uint64_t hash(const void* data, std::size_t size) {  // FNV-1a
-  std::uint64_t h = 1469598103934665603ull;
-  for (std::size_t i = 0; i < size; i++) h = (h ^ static_cast<const unsigned char*>(data)[i]) * 1099511628211ull;
-  return h;
-}
-
-std::string file_of(const std::string& folder, std::size_t key_size, const void* key) {
-  char name[24];
-  std::snprintf(name, sizeof name, "/%016llx", static_cast<unsigned long long>(hash(key, key_size)));
-  return folder + name;
-}
-
-// Header: sizes and a checksum of the value, then key and value.
-struct Header {
+struct Header {  // then come the key and the value
   std::uint64_t key_size = 0, value_size = 0, checksum = 0;
 };
 
+std::uint64_t hash(std::string_view bytes) {  // FNV-1a
+  std::uint64_t h = 1469598103934665603ull;
+  for (const char c : bytes) h = (h ^ static_cast<unsigned char>(c)) * 1099511628211ull;
+  return h;
+}
+
+std::string file_of(const std::string& folder, std::string_view key) {
+  char name[24];
+  std::snprintf(name, sizeof name, "/%016llx", static_cast<unsigned long long>(hash(key)));
+  return folder + name;
+}
+
 bool make_folders(const std::string& path) {
-  for (std::size_t at = 1; at != std::string::npos;) {
+  for (std::size_t at = 0; at != std::string::npos;) {
     at = path.find('/', at + 1);
     if (::mkdir(path.substr(0, at).c_str(), 0777) != 0 && errno != EEXIST) return false;
   }
   return true;
 }
 
+bool read(std::FILE* file, std::string& out, std::uint64_t size) {
+  out.resize(size);
+  return std::fread(out.data(), 1, size, file) == size;
+}
+
+std::string load_value(const std::string& folder, std::string_view wanted) {
+  const std::unique_ptr<std::FILE, Closer> file(std::fopen(file_of(folder, wanted).c_str(), "rb"));
+  struct stat status{};
+  Header header;
+  if (!file || ::fstat(::fileno(file.get()), &status) != 0) return {};
+  if (std::fread(&header, sizeof header, 1, file.get()) != 1 || header.key_size != wanted.size()) return {};
+  // the sizes are checked against the file's before they are believed
+  const auto rest = static_cast<std::uint64_t>(status.st_size) - sizeof header;
+  if (rest < header.key_size || rest - header.key_size != header.value_size) return {};
+  std::string key, value;
+  if (!read(file.get(), key, header.key_size) || key != wanted) return {};
+  if (!read(file.get(), value, header.value_size) || hash(value) != header.checksum) return {};
+  return value;
+}
+
 }  // namespace
 
-std::string pipeline_cache_folder() {
+PipelineCache::PipelineCache() {
   const auto variable = [](const char* name) {
     const char* value = std::getenv(name);
     return std::string(value ? value : "");
   };
   std::string base = variable("RULLAMA_CACHE");
-  if (base.empty() && !variable("XDG_CACHE_HOME").empty()) base = variable("XDG_CACHE_HOME") + "/rullama";
-  if (base.empty() && !variable("HOME").empty()) base = variable("HOME") + "/.cache/rullama";
-  if (base.empty()) return {};
-  base += "/pipelines";
-  return make_folders(base) ? base : std::string();
+  if (const std::string all = variable("XDG_CACHE_HOME"); base.empty() && !all.empty()) base = all + "/rullama";
+  if (const std::string home = variable("HOME"); base.empty() && !home.empty()) base = home + "/.cache/rullama";
+  if (!base.empty() && make_folders(base + "/pipelines")) folder_ = base + "/pipelines";
 }
 
-std::size_t load_cached(const std::string& folder, std::size_t key_size, const void* key, std::size_t value_size, void* value) {
-  std::unique_ptr<std::FILE, Closer> file(std::fopen(file_of(folder, key_size, key).c_str(), "rb"));
-  Header header;
-  if (!file || std::fread(&header, sizeof header, 1, file.get()) != 1 || header.key_size != key_size) return 0;
-  std::vector<unsigned char> found_key(key_size);
-  if (std::fread(found_key.data(), 1, key_size, file.get()) != key_size || std::memcmp(found_key.data(), key, key_size) != 0) return 0;
-  struct stat status {};
-  if (::fstat(::fileno(file.get()), &status) != 0 ||
-      static_cast<std::uint64_t>(status.st_size) != sizeof header + header.key_size + header.value_size)
-    return 0;
-  std::vector<unsigned char> found(header.value_size);
-  if (std::fread(found.data(), 1, found.size(), file.get()) != found.size() || hash(found.data(), found.size()) != header.checksum) return 0;
-  if (value && value_size >= found.size()) std::memcpy(value, found.data(), found.size());
-  return found.size();
+std::size_t PipelineCache::load(std::string_view key, void* value, std::size_t room) {
+  const std::lock_guard lock(mutex_);
+  if (key_ != key || !value) {
+    value_ = load_value(folder_, key);
+    key_ = key;
+  }
+  if (value && room >= value_.size()) std::memcpy(value, value_.data(), value_.size());
+  return value_.size();
 }
 
-void store_cached(const std::string& folder, std::size_t key_size, const void* key, std::size_t value_size, const void* value) {
-  auto file = FileWriter::create(file_of(folder, key_size, key));
+void PipelineCache::store(std::string_view key, std::string_view value) const {
+  auto file = FileWriter::create(file_of(folder_, key));
   if (!file) return;
-  const Header header{key_size, value_size, hash(value, value_size)};
-  const auto bytes = [](const void* p, std::size_t n) { return std::span(static_cast<const std::byte*>(p), n); };
-  if (file->write(bytes(&header, sizeof header)) && file->write(bytes(key, key_size)) && file->write(bytes(value, value_size)))
+  const Header header{key.size(), value.size(), hash(value)};
+  const auto bytes = [](std::string_view s) { return std::as_bytes(std::span(s)); };
+  if (file->write(std::as_bytes(std::span(&header, 1))) && file->write(bytes(key)) && file->write(bytes(value)))
     (void)file->commit().has_value();
 }
 

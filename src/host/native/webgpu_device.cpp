@@ -1,6 +1,11 @@
 // Adapters and devices of the native seam.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <thread>
@@ -17,7 +22,7 @@ void wait_until(WGPUInstance instance, WGPUFuture future, const bool& done) {
     if constexpr (kDawn) {
       WGPUFutureWaitInfo info = WGPU_FUTURE_WAIT_INFO_INIT;
       info.future = future;
-      wgpuInstanceWaitAny(instance, 1, &info, 1'000'000'000);
+      if (wgpuInstanceWaitAny(instance, 1, &info, 1'000'000'000) == WGPUWaitStatus_Error) return;
     } else {
       wgpuInstanceProcessEvents(instance);
       if (!done) std::this_thread::sleep_for(std::chrono::microseconds(20));
@@ -56,8 +61,35 @@ constexpr const char* kOff[] = {"timestamp_quantization"};
 
 DawnToggles toggles() { return {{nullptr, kDawnTogglesType}, std::size(kOn), kOn, std::size(kOff), kOff}; }
 
+// Drivers and Dawn write remarks to stderr while devices are looked for (a missing display, limits that they reduce).
+// They are of no use to the person who waits for an answer, so they are dropped unless RULLAMA_GPU_LOG is set.
+class QuietStderr {
+ public:
+  QuietStderr() {
+    if (std::getenv("RULLAMA_GPU_LOG")) return;
+    std::fflush(stderr);
+    const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (nowhere < 0) return;
+    kept_ = ::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+    if (kept_ >= 0) ::dup2(nowhere, STDERR_FILENO);
+    ::close(nowhere);
+  }
+  ~QuietStderr() {
+    if (kept_ < 0) return;
+    std::fflush(stderr);
+    ::dup2(kept_, STDERR_FILENO);
+    ::close(kept_);
+  }
+  QuietStderr(const QuietStderr&) = delete;
+  QuietStderr& operator=(const QuietStderr&) = delete;
+
+ private:
+  int kept_ = -1;
+};
+
 constexpr std::string_view kNoDriver =
-    "no GPU was found through Vulkan; install the GPU's Vulkan driver and libvulkan1 (the loader), or use --device cpu";
+    "no GPU was found: install the Vulkan loader (libvulkan1) and the GPU's Vulkan driver, or use --device cpu "
+    "(with RULLAMA_GPU_LOG=1 the drivers say what they miss)";
 
 WGPUInstance make_instance() {
   WGPUInstanceDescriptor descriptor = WGPU_INSTANCE_DESCRIPTOR_INIT;
@@ -122,7 +154,8 @@ AdapterText describe(WGPUAdapter adapter) {
 std::vector<WGPUAdapter> find_adapters(WGPUInstance instance) {
   std::vector<WGPUAdapter> found;
   std::vector<std::string> names;
-  for (const auto& [power, fallback] : {std::pair{WGPUPowerPreference_HighPerformance, false}, {WGPUPowerPreference_LowPower, false},
+  for (const auto& [power, fallback] : {std::pair{WGPUPowerPreference_HighPerformance, false},
+                                        {WGPUPowerPreference_LowPower, false},
                                         {WGPUPowerPreference_Undefined, true}}) {
     WGPUAdapter adapter = request_adapter(instance, power, fallback);
     if (!adapter) continue;
@@ -149,7 +182,8 @@ std::size_t put(const std::string& from, char* out, std::size_t cap) {
 
 WGPUAdapter choose(std::vector<WGPUAdapter>& all, std::string_view selector) {
   std::size_t chosen = all.size();
-  const bool index = !selector.empty() && selector.size() < 4 && std::all_of(selector.begin(), selector.end(), [](char c) { return c >= '0' && c <= '9'; });
+  const bool index = !selector.empty() && selector.size() < 4 &&
+                     std::all_of(selector.begin(), selector.end(), [](char c) { return c >= '0' && c <= '9'; });
   const auto lower = [](std::string s) {
     std::transform(s.begin(), s.end(), s.begin(), [](unsigned char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
     return s;
@@ -190,6 +224,19 @@ std::string matrix_configs(WGPUAdapter adapter) {
   return lines;
 }
 
+DawnCache dawn_cache(PipelineCache& cache) {
+  DawnCache c{{nullptr, kDawnCacheType}, view("rullama"), {}, {}};
+  c.load.userdata1 = c.store.userdata1 = &cache;
+  c.load.callback = [](std::size_t key_size, const void* key, std::size_t room, void* value, void* user, void*) {
+    return static_cast<PipelineCache*>(user)->load({static_cast<const char*>(key), key_size}, value, room);
+  };
+  c.store.callback = [](std::size_t key_size, const void* key, std::size_t size, const void* value, void* user, void*) {
+    static_cast<PipelineCache*>(user)->store({static_cast<const char*>(key), key_size},
+                                             {static_cast<const char*>(value), size});
+  };
+  return c;
+}
+
 bool open_device(NativeDevice& d) {
   std::vector<WGPUFeatureName> features;
   for (const auto f : {WGPUFeatureName_ShaderF16, WGPUFeatureName_Subgroups, WGPUFeatureName_TimestampQuery})
@@ -202,24 +249,21 @@ bool open_device(NativeDevice& d) {
   descriptor.requiredFeatures = features.data();
   descriptor.requiredLimits = &d.limits;
   DawnToggles chained = toggles();
-  static const std::string folder = pipeline_cache_folder();
-  DawnCache cache{{nullptr, kDawnCacheType}, view("rullama"), {}, {}};
-  cache.load.callback = [](std::size_t ks, const void* k, std::size_t vs, void* v, void*, void*) { return load_cached(folder, ks, k, vs, v); };
-  cache.store.callback = [](std::size_t ks, const void* k, std::size_t vs, const void* v, void*, void*) { store_cached(folder, ks, k, vs, v); };
+  const DawnCache cache = dawn_cache(d.cache);
   if (kDawn) {
     descriptor.nextInChain = &chained.chain;
-    if (!folder.empty()) chained.chain.next = &cache.chain;
+    if (d.cache.usable()) chained.chain.next = const_cast<WGPUChainedStruct*>(&cache.chain);
   }
   descriptor.deviceLostCallbackInfo.mode = WGPUCallbackMode_AllowSpontaneous;
   descriptor.deviceLostCallbackInfo.userdata1 = &d;
-  descriptor.deviceLostCallbackInfo.callback = [](WGPUDevice const*, WGPUDeviceLostReason reason, WGPUStringView message, void* user, void*) {
-    if (reason == WGPUDeviceLostReason_Destroyed || reason == WGPUDeviceLostReason_CallbackCancelled) return;
+  descriptor.deviceLostCallbackInfo.callback = [](WGPUDevice const*, WGPUDeviceLostReason, WGPUStringView message,
+                                                  void* user, void*) {
     auto& device = *static_cast<NativeDevice*>(user);
-    device.lost = true;
-    device.note(cat("the device was lost: ", text(message)));
+    if (!device.closing) device.lost = cat("the GPU was lost: ", text(message));
   };
   descriptor.uncapturedErrorCallbackInfo.userdata1 = &d;
-  descriptor.uncapturedErrorCallbackInfo.callback = [](WGPUDevice const*, WGPUErrorType, WGPUStringView message, void* user, void*) {
+  descriptor.uncapturedErrorCallbackInfo.callback = [](WGPUDevice const*, WGPUErrorType, WGPUStringView message,
+                                                       void* user, void*) {
     static_cast<NativeDevice*>(user)->note(text(message));
   };
   struct Got {
@@ -245,7 +289,8 @@ bool open_device(NativeDevice& d) {
 }
 
 bool has_packed_dot(WGPUInstance instance) {
-  if constexpr (kDawn) return wgpuInstanceHasWGSLLanguageFeature(instance, WGPUWGSLLanguageFeatureName_Packed4x8IntegerDotProduct);
+  if constexpr (kDawn)
+    return wgpuInstanceHasWGSLLanguageFeature(instance, WGPUWGSLLanguageFeatureName_Packed4x8IntegerDotProduct);
   (void)instance;
   return true;  // wgpu-native has it but cannot be asked
 }
@@ -255,6 +300,7 @@ bool has_packed_dot(WGPUInstance instance) {
 extern "C" {
 
 std::size_t rullama_host_adapters(char* out, std::size_t cap) {
+  const QuietStderr quiet;
   WGPUInstance instance = make_instance();
   if (!instance) {
     open_error = "the WebGPU library could not be started";
@@ -273,6 +319,7 @@ std::size_t rullama_host_adapters(char* out, std::size_t cap) {
 }
 
 Handle rullama_host_device_open(const char* selector, std::size_t length) {
+  const QuietStderr quiet;
   auto d = std::make_unique<NativeDevice>();
   d->instance = make_instance();
   if (!d->instance) {
@@ -302,6 +349,7 @@ Handle rullama_host_device_open(const char* selector, std::size_t length) {
 
 void rullama_host_device_close(Handle device) {
   std::unique_ptr<NativeDevice> d(&native(device));
+  d->closing = true;
   if (d->readback) wgpuBufferRelease(d->readback);
   if (d->resolved) wgpuBufferRelease(d->resolved);
   if (d->queries) wgpuQuerySetRelease(d->queries);
@@ -352,9 +400,8 @@ std::size_t rullama_host_device_text(Handle device, const char* what, std::size_
 }
 
 std::size_t rullama_host_error(Handle device, char* out, std::size_t cap) {
-  std::string& kept = device ? native(device).error : open_error;
-  const std::string error = std::exchange(kept, {});
-  return put(error, out, cap);
+  if (device && !native(device).lost.empty()) return put(native(device).lost, out, cap);  // from now on for good
+  return put(std::exchange(device ? native(device).error : open_error, {}), out, cap);
 }
 
 double rullama_host_now() {

@@ -1,6 +1,7 @@
 // Buffers, pipelines and work of the native seam.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "base/text.h"
@@ -11,6 +12,7 @@ namespace rullama::host {
 namespace {
 
 constexpr std::uint64_t kMostReadback = 64u << 20;  // bytes fetched at a time
+constexpr std::uint32_t kMostTimed = 2048;          // dispatches: WebGPU allows 4096 stamps in a set
 
 WGPUBuffer buffer_of(Handle h) { return reinterpret_cast<WGPUBuffer>(h); }
 
@@ -32,20 +34,25 @@ void submit(NativeDevice& d, WGPUCommandEncoder encoder) {
   WGPUCommandBuffer commands = wgpuCommandEncoderFinish(encoder, nullptr);
   wgpuCommandEncoderRelease(encoder);
   if (!commands) return;
+  if (!d.lost.empty()) return wgpuCommandBufferRelease(commands);  // wgpu-native would abort
   wgpuQueueSubmit(d.queue, 1, &commands);
   wgpuCommandBufferRelease(commands);
+}
+
+void drop_readback(NativeDevice& d) {
+  if (d.readback) wgpuBufferRelease(d.readback);
+  d.readback = nullptr;
+  d.readback_bytes = 0;
 }
 
 // Copies [at, at + bytes) to the kept read-back buffer, waits, and hands the bytes to `dst`.
 bool read_piece(NativeDevice& d, WGPUBuffer from, std::uint64_t at, void* dst, std::uint64_t bytes) {
   if (d.readback_bytes < bytes) {
-    if (d.readback) wgpuBufferRelease(d.readback);
-    d.readback_bytes = std::max<std::uint64_t>(bytes, 1u << 20);
-    d.readback = make_buffer(d, d.readback_bytes, WGPUBufferUsage_MapRead | WGPUBufferUsage_CopyDst);
-    if (!d.readback) {
-      d.readback_bytes = 0;
-      return false;
-    }
+    drop_readback(d);
+    const std::uint64_t room = std::max<std::uint64_t>(bytes, 1u << 20);
+    d.readback = make_buffer(d, room, WGPUBufferUsage_MapRead | WGPUBufferUsage_CopyDst);
+    if (!d.readback) return false;
+    d.readback_bytes = room;
   }
   WGPUCommandEncoder encoder = wgpuDeviceCreateCommandEncoder(d.device, nullptr);
   wgpuCommandEncoderCopyBufferToBuffer(encoder, from, at, d.readback, 0, bytes);
@@ -64,8 +71,10 @@ bool read_piece(NativeDevice& d, WGPUBuffer from, std::uint64_t at, void* dst, s
   const void* mapped = got.ok ? wgpuBufferGetConstMappedRange(d.readback, 0, bytes) : nullptr;
   if (mapped) std::memcpy(dst, mapped, bytes);
   if (got.ok) wgpuBufferUnmap(d.readback);
-  if (!mapped) d.note(cat("results could not be read: ", got.message));
-  return mapped != nullptr;
+  if (mapped) return true;
+  drop_readback(d);
+  d.note(cat("results could not be read: ", got.message));
+  return false;
 }
 
 }  // namespace
@@ -77,10 +86,9 @@ Handle rullama_host_buffer_create(Handle device, double bytes, std::uint32_t usa
   ErrorScope validation(d, WGPUErrorFilter_Validation), memory(d, WGPUErrorFilter_OutOfMemory);
   WGPUBuffer buffer = make_buffer(d, static_cast<std::uint64_t>(bytes), usage);
   const std::string out_of_memory = memory.pop(), invalid = validation.pop();
-  if (buffer && out_of_memory.empty() && invalid.empty()) return reinterpret_cast<Handle>(buffer);
+  if (buffer && out_of_memory.empty() && invalid.empty() && d.lost.empty()) return reinterpret_cast<Handle>(buffer);
   if (buffer) wgpuBufferRelease(buffer);
-  d.error = !out_of_memory.empty() ? out_of_memory : !invalid.empty() ? invalid : "the allocation failed";
-  return 0;
+  return d.fail(!out_of_memory.empty() ? out_of_memory : !invalid.empty() ? invalid : "the allocation failed");
 }
 
 void rullama_host_buffer_release(Handle, Handle buffer) {
@@ -95,6 +103,7 @@ void rullama_host_buffer_write(Handle device, Handle buffer, double at, const vo
 int rullama_host_buffer_read(Handle device, Handle buffer, double at, void* dst, std::size_t bytes) {
   NativeDevice& d = native(device);
   auto* out = static_cast<std::byte*>(dst);
+  if (!d.lost.empty()) return 0;
   for (std::uint64_t done = 0; done < bytes;) {
     const std::uint64_t n = std::min<std::uint64_t>(bytes - done, kMostReadback);
     if (!read_piece(d, buffer_of(buffer), static_cast<std::uint64_t>(at) + done, out + done, n)) return 0;
@@ -103,7 +112,8 @@ int rullama_host_buffer_read(Handle device, Handle buffer, double at, void* dst,
   return 1;
 }
 
-Handle rullama_host_pipeline_create(Handle device, const char* wgsl, std::size_t length, const char* label, std::size_t label_length) {
+Handle rullama_host_pipeline_create(Handle device, const char* wgsl, std::size_t length, const char* label,
+                                    std::size_t label_length) {
   NativeDevice& d = native(device);
   ErrorScope scope(d, WGPUErrorFilter_Validation);
   WGPUShaderSourceWGSL source = WGPU_SHADER_SOURCE_WGSL_INIT;
@@ -119,13 +129,14 @@ Handle rullama_host_pipeline_create(Handle device, const char* wgsl, std::size_t
   WGPUComputePipeline pipeline = module ? wgpuDeviceCreateComputePipeline(d.device, &descriptor) : nullptr;
   const std::string error = scope.pop();
   if (module) wgpuShaderModuleRelease(module);
-  if (pipeline && error.empty()) return reinterpret_cast<Handle>(pipeline);
+  if (pipeline && error.empty() && d.lost.empty()) return reinterpret_cast<Handle>(pipeline);
   if (pipeline) wgpuComputePipelineRelease(pipeline);
-  d.error = error.empty() ? "no pipeline was made" : error;
-  return 0;
+  return d.fail(error.empty() ? "no pipeline was made" : error);
 }
 
-void rullama_host_pipeline_release(Handle, Handle pipeline) { wgpuComputePipelineRelease(reinterpret_cast<WGPUComputePipeline>(pipeline)); }
+void rullama_host_pipeline_release(Handle, Handle pipeline) {
+  wgpuComputePipelineRelease(reinterpret_cast<WGPUComputePipeline>(pipeline));
+}
 
 Handle rullama_host_bind_group_create(Handle device, Handle pipeline, const BindEntry* entries, std::size_t count) {
   NativeDevice& d = native(device);
@@ -136,17 +147,27 @@ Handle rullama_host_bind_group_create(Handle device, Handle pipeline, const Bind
     bound[i].offset = static_cast<std::uint64_t>(entries[i].offset);
     bound[i].size = static_cast<std::uint64_t>(entries[i].size);
   }
-  WGPUBindGroupLayout layout = wgpuComputePipelineGetBindGroupLayout(reinterpret_cast<WGPUComputePipeline>(pipeline), 0);
+  WGPUBindGroupLayout layout =
+      wgpuComputePipelineGetBindGroupLayout(reinterpret_cast<WGPUComputePipeline>(pipeline), 0);
   WGPUBindGroupDescriptor descriptor = WGPU_BIND_GROUP_DESCRIPTOR_INIT;
   descriptor.layout = layout;
   descriptor.entryCount = count;
   descriptor.entries = bound.data();
+  // No error scope: waiting for its answer would cost more than all else here. Both libraries report at once.
+  std::string earlier = std::exchange(d.error, {});
   WGPUBindGroup group = wgpuDeviceCreateBindGroup(d.device, &descriptor);
   wgpuBindGroupLayoutRelease(layout);
-  return reinterpret_cast<Handle>(group);
+  if (d.error.empty()) {
+    d.error = std::move(earlier);
+    return reinterpret_cast<Handle>(group);
+  }
+  if (group) wgpuBindGroupRelease(group);
+  return 0;
 }
 
-void rullama_host_bind_group_release(Handle, Handle group) { wgpuBindGroupRelease(reinterpret_cast<WGPUBindGroup>(group)); }
+void rullama_host_bind_group_release(Handle, Handle group) {
+  wgpuBindGroupRelease(reinterpret_cast<WGPUBindGroup>(group));
+}
 
 void rullama_host_begin(Handle device) {
   NativeDevice& d = native(device);
@@ -154,7 +175,8 @@ void rullama_host_begin(Handle device) {
   d.current = nullptr;
 }
 
-void rullama_host_dispatch(Handle device, Handle pipeline, Handle group, std::uint32_t x, std::uint32_t y, std::uint32_t z) {
+void rullama_host_dispatch(Handle device, Handle pipeline, Handle group, std::uint32_t x, std::uint32_t y,
+                           std::uint32_t z) {
   NativeDevice& d = native(device);
   auto* const wanted = reinterpret_cast<WGPUComputePipeline>(pipeline);
   const bool timed = d.timed_next < d.timed;
@@ -213,13 +235,13 @@ void rullama_host_idle(Handle device) {
 
 int rullama_host_timing_start(Handle device, std::uint32_t dispatches) {
   NativeDevice& d = native(device);
-  if (!wgpuDeviceHasFeature(d.device, WGPUFeatureName_TimestampQuery) || dispatches > 2048) return 0;
+  if (!wgpuDeviceHasFeature(d.device, WGPUFeatureName_TimestampQuery) || dispatches > kMostTimed) return 0;
   if (!d.queries) {
     WGPUQuerySetDescriptor descriptor = WGPU_QUERY_SET_DESCRIPTOR_INIT;
     descriptor.type = WGPUQueryType_Timestamp;
-    descriptor.count = 4096;  // WebGPU's limit
+    descriptor.count = 2 * kMostTimed;
     d.queries = wgpuDeviceCreateQuerySet(d.device, &descriptor);
-    d.resolved = make_buffer(d, 4096 * 8, WGPUBufferUsage_QueryResolve | WGPUBufferUsage_CopySrc);
+    d.resolved = make_buffer(d, 2 * kMostTimed * 8, WGPUBufferUsage_QueryResolve | WGPUBufferUsage_CopySrc);
   }
   d.timed = dispatches;
   d.timed_next = d.timed_resolved = 0;
@@ -232,7 +254,12 @@ std::size_t rullama_host_timing_read(Handle device, double* nanoseconds, std::si
   std::vector<std::uint64_t> stamps(2 * n);
   d.timed = 0;
   if (n == 0 || !read_piece(d, d.resolved, 0, stamps.data(), stamps.size() * 8)) return 0;
-  for (std::size_t i = 0; i < n; i++) nanoseconds[i] = static_cast<double>(stamps[2 * i + 1] - stamps[2 * i]);
+  double tick = 1;
+  if constexpr (!kDawn) tick = wgpuQueueGetTimestampPeriod(d.queue);
+  for (std::size_t i = 0; i < n; i++) {
+    const std::uint64_t start = stamps[2 * i], end = stamps[2 * i + 1];
+    nanoseconds[i] = end > start ? tick * static_cast<double>(end - start) : 0;
+  }
   return n;
 }
 
