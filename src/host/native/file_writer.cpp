@@ -64,8 +64,8 @@ Result<> FileWriter::write(std::span<const std::byte> data) {
   return {};
 }
 
-Result<> FileWriter::commit() {
-  if (::fsync(descriptor_) != 0) return writing_failed(path_);
+Result<> FileWriter::commit(bool flush) {
+  if (flush && ::fsync(descriptor_) != 0) return writing_failed(path_);
   const int closed = ::close(std::exchange(descriptor_, -1));
   if (closed == 0 && std::rename(temporary_.c_str(), path_.c_str()) == 0) return {};
   auto error = writing_failed(path_);

@@ -17,8 +17,8 @@ class FileWriter final : public ByteSink {
   FileWriter& operator=(FileWriter&& other) noexcept;
 
   [[nodiscard]] Result<> write(std::span<const std::byte> data) override;
-  // Flushes to the disk and puts the file in its place.
-  [[nodiscard]] Result<> commit();
+  // Puts the file in its place. `flush`: only when it is on the disk, so that a crash of the machine leaves it whole.
+  [[nodiscard]] Result<> commit(bool flush = true);
 
  private:
   FileWriter(std::string path, std::string temporary, int descriptor)
