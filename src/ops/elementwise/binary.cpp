@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cmath>
+
 #include "base/text.h"
 #include "ops/cpu_call.h"
 #include "ops/elementwise/elementwise.h"
@@ -7,32 +10,115 @@
 namespace rullama {
 namespace {
 
-enum class Kind : std::uint8_t { add, multiply };
+enum class Part : std::uint8_t { value, slope_a, slope_b };
 
-// y[i] = a[i] + s b[i mod n], or a[i] b[i mod n].
+// A function of a, b and a parameter s, and its slopes, each as C++ and as WGSL.
+struct Binary {
+  std::string_view name;
+  bool by_row;  // one b for each row of a; else b is repeated
+  double (*form[3])(double a, double b, double s);
+  std::string_view wgsl[3];
+};
+
+constexpr Binary kAdd{"add",
+                      false,
+                      {[](double a, double b, double s) { return a + s * b; },
+                       [](double, double, double) { return 1.0; }, [](double, double, double s) { return s; }},
+                      {"a + s * b", "1.0", "s"}};
+constexpr Binary kMultiply{"multiply",
+                           false,
+                           {[](double a, double b, double) { return a * b; },
+                            [](double, double b, double) { return b; }, [](double a, double, double) { return a; }},
+                           {"a * b", "b", "a"}};
+constexpr Binary kSnake{
+    "snake",
+    true,
+    {[](double a, double b, double) { return a + std::sin(a * b) * std::sin(a * b) / b; },
+     [](double a, double b, double) { return 1 + std::sin(2 * a * b); },
+     [](double a, double b, double) { return (a * std::sin(2 * a * b) - std::sin(a * b) * std::sin(a * b) / b) / b; }},
+    {"a + squared(sin(a * b)) / b", "1.0 + sin(2.0 * a * b)", "(a * sin(2.0 * a * b) - squared(sin(a * b)) / b) / b"}};
+
+// Forward: inputs a, b. A slope: a, b, dy, and the result has the shape of a: b's gradient is still to be summed.
 class BinaryOp final : public Op {
  public:
-  BinaryOp(Kind kind, float s) : kind_(kind), s_(s) {}
-  std::string_view name() const override { return kind_ == Kind::add ? "add" : "multiply"; }
+  BinaryOp(const Binary& f, float s, Part part) : f_(f), s_(s), part_(part) {}
+  std::string_view name() const override { return f_.name; }
 
   Result<std::vector<TensorDesc>> infer(std::span<const TensorDesc> in) const override {
-    if (in[0].dtype != DType::F32) return bad_argument(name(), "a", in[0], "F32");
     const std::uint64_t n = in[0].shape.elements(), m = in[1].shape.elements();
-    if (in[1].dtype != DType::F32 || (m == 0 ? n != 0 : n % m != 0))
+    if (in[0].dtype != DType::F32) return bad_argument(name(), "a", in[0], "F32");
+    const bool fits = m == 0 ? n == 0 : n % m == 0;
+    if (in[1].dtype != DType::F32 || !fits || (f_.by_row && m != in[0].shape.rows()))
       return bad_argument(name(), "b", in[1],
-                          cat("F32 with a count of elements that divides that of ", in[0].shape.str()));
+                          f_.by_row ? cat("F32 [", in[0].shape.rows(), "]")
+                                    : cat("F32 with a count of elements that divides that of ", in[0].shape.str()));
     return std::vector{in[0]};
   }
 
   void eval(const CpuCall& call) const override {
     const auto a = call.in[0].f32(), b = call.in[1].f32(), y = call.out[0].f32();
+    if (a.empty()) return;
+    const std::size_t m = b.size(), row = a.size() / m;
+    if (part_ == Part::value && !f_.by_row && call.precision != Precision::reference) return eval_runs(call);
+    const auto form = f_.form[static_cast<std::size_t>(part_)];
+    call.crew.run(a.size(), 4096, [&](std::size_t begin, std::size_t end) {
+      for (std::size_t i = begin; i < end; i++) {
+        const double v = form(a[i], b[f_.by_row ? i / row : i % m], s_);
+        y[i] = static_cast<float>(part_ == Part::value ? v : v * call.in[2].f32()[i]);
+      }
+    });
+  }
+
+  Result<> record(GpuCall& call) const override {
+    const std::uint64_t n = call.in[0].shape().elements(), m = call.in[1].shape().elements();
+    if (n == 0) return {};
+    const struct {
+      std::uint32_t n, m, row;
+      float s;
+    } params{static_cast<std::uint32_t>(n), static_cast<std::uint32_t>(m), static_cast<std::uint32_t>(n / m), s_};
+    static constexpr std::string_view suffixes[] = {"", "_slope_a", "_slope_b"};
+    const auto part = static_cast<std::size_t>(part_);
+    const auto source = [&] {
+      return gpu::Wgsl("ops/elementwise/binary.wgsl")
+          .file("ops/elementwise/functions.wgsl")
+          .constant("BY_ROW", f_.by_row)
+          .constant("BACKWARD", part_ != Part::value)
+          .text(cat("fn function_of(a: f32, b: f32, s: f32) -> f32 { return ", f_.wgsl[part], "; }"));
+    };
+    return call.dispatch(cat(name(), suffixes[part]), source,
+                         {read(call.in[0]), read(call.in[1]), read(call.in.back()), write(call.out[0])}, params,
+                         gpu::Grid::wrap((n + 255) / 256));
+  }
+
+  Result<std::vector<Var>> derivative(Graph& graph, std::span<const Var> in, std::span<const Var> out,
+                                      std::span<const Var> dout, const std::vector<bool>& wanted) const override {
+    if (part_ != Part::value) return Op::derivative(graph, in, out, dout, wanted);
+    const bool is_add = &f_ == &kAdd;  // its slopes are constants: no kernel
+    const auto sloped = [&](Part part) {
+      return is_add ? dout[0] : graph.add1(std::make_unique<BinaryOp>(f_, s_, part), {in[0], in[1], dout[0]});
+    };
+    std::vector<Var> din(2);
+    if (wanted[0]) din[0] = sloped(Part::slope_a);
+    if (wanted[1]) {
+      Var d = sloped(Part::slope_b);
+      if (in[1].shape().elements() != in[0].shape().elements())
+        d = f_.by_row ? sum_rows(d, in[1].shape()) : sum_repeats(d, in[1].shape());
+      din[1] = is_add && s_ != 1 ? scale(d, s_) : d;
+    }
+    return din;
+  }
+
+ private:
+  // Sums and products in f32, in runs over which b does not start again, which the compiler turns into vector code.
+  void eval_runs(const CpuCall& call) const {
+    const auto a = call.in[0].f32(), b = call.in[1].f32(), y = call.out[0].f32();
     const std::size_t m = b.size();
     call.crew.run(a.size(), 8192, [&](std::size_t begin, std::size_t end) {
       for (std::size_t i = begin; i < end;) {
-        const std::size_t from = i % m, n = std::min(end - i, m - from);  // a run without wrapping, which vectorises
+        const std::size_t from = i % m, n = std::min(end - i, m - from);
         const float *pa = a.data() + i, *pb = b.data() + from;
         float* py = y.data() + i;
-        if (kind_ == Kind::multiply) {
+        if (&f_ == &kMultiply) {
           for (std::size_t j = 0; j < n; j++) py[j] = pa[j] * pb[j];
         } else {
           for (std::size_t j = 0; j < n; j++) py[j] = pa[j] + s_ * pb[j];
@@ -42,51 +128,22 @@ class BinaryOp final : public Op {
     });
   }
 
-  Result<> record(GpuCall& call) const override {
-    const std::uint64_t n = call.in[0].shape().elements();
-    if (n == 0) return {};
-    const struct {
-      std::uint32_t n, m;
-      float s;
-      std::uint32_t pad = 0;
-    } params{static_cast<std::uint32_t>(n), static_cast<std::uint32_t>(call.in[1].shape().elements()), s_};
-    const auto source = [&] {
-      return gpu::Wgsl("ops/elementwise/binary.wgsl").constant("MULTIPLY", kind_ == Kind::multiply);
-    };
-    const std::initializer_list<gpu::Binding> bindings{read(call.in[0]), read(call.in[1]), write(call.out[0])};
-    return call.dispatch(name(), source, bindings, params, gpu::Grid::wrap((n + 255) / 256));
-  }
-
-  Result<std::vector<Var>> derivative(Graph& graph, std::span<const Var> in, std::span<const Var>,
-                                      std::span<const Var> dout, const std::vector<bool>& wanted) const override {
-    const auto times = [&](Var a, Var b) {
-      return graph.add1(std::make_unique<BinaryOp>(Kind::multiply, 1.0f), {a, b});
-    };
-    std::vector<Var> din(2);
-    if (wanted[0]) din[0] = kind_ == Kind::add ? dout[0] : times(dout[0], in[1]);
-    if (wanted[1]) {
-      Var each = kind_ == Kind::add ? dout[0] : times(dout[0], in[0]);
-      if (in[1].shape().elements() != in[0].shape().elements()) each = sum_repeats(each, in[1].shape());
-      din[1] = kind_ == Kind::add && s_ != 1 ? scale(each, s_) : each;
-    }
-    return din;
-  }
-
- private:
-  Kind kind_;
+  const Binary& f_;
   float s_;
+  Part part_;
 };
 
-Var binary(Kind kind, Var a, Var b, float s = 1) {
-  return a ? a.graph()->add1(std::make_unique<BinaryOp>(kind, s), {a, b}) : Var{};
+Var binary(const Binary& f, Var a, Var b, float s = 1) {
+  return a ? a.graph()->add1(std::make_unique<BinaryOp>(f, s, Part::value), {a, b}) : Var{};
 }
 
 }  // namespace
 
-Var add(Var a, Var b) { return binary(Kind::add, a, b); }
-Var add_scaled(Var a, Var b, float s) { return binary(Kind::add, a, b, s); }
-Var multiply(Var a, Var b) { return binary(Kind::multiply, a, b); }
-Var scale_by(Var x, Var s) { return binary(Kind::multiply, x, s); }
-Var bias(Var x, Var b) { return binary(Kind::add, x, b); }
+Var add(Var a, Var b) { return binary(kAdd, a, b); }
+Var add_scaled(Var a, Var b, float s) { return binary(kAdd, a, b, s); }
+Var multiply(Var a, Var b) { return binary(kMultiply, a, b); }
+Var scale_by(Var x, Var s) { return binary(kMultiply, x, s); }
+Var bias(Var x, Var b) { return binary(kAdd, x, b); }
+Var snake(Var x, Var a) { return binary(kSnake, x, a); }
 
 }  // namespace rullama

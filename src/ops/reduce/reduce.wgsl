@@ -1,9 +1,11 @@
-// to[part * m + j] = the part's share of sum_r from[r * m + j]. One workgroup for each (j, part).
+// sums[part * m + j] = the part's share of sum_r source[j * step_j + r * step_r].
 
 struct Params {
-  n: u32,
+  repeats: u32,
   m: u32,
   parts: u32,
+  step_j: u32,
+  step_r: u32,
   s: f32,
 }
 
@@ -11,38 +13,29 @@ struct Params {
 @group(0) @binding(1) var<storage, read_write> sums: array<f32>;
 @group(0) @binding(2) var<uniform> p: Params;
 
-var<workgroup> partial: array<f32, GROUP>;
-
 @compute @workgroup_size(GROUP)
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,
-        @builtin(local_invocation_index) lane: u32) {
-  let at = group.x + group.y * groups.x;
+        @builtin(local_invocation_index) index: u32) {
+  let at = row_of(group.x + group.y * groups.x, index);
+  let lane = lane_of(index);
   if (at >= p.m * p.parts) {
     return;
   }
   let j = at % p.m;
   let part = at / p.m;
-  let repeats = p.n / p.m;
-  let share = (repeats + p.parts - 1u) / p.parts;
-  let end = min((part + 1u) * share, repeats);
+  let share = (p.repeats + p.parts - 1u) / p.parts;
+  let end = min((part + 1u) * share, p.repeats);
   var sum = 0.0;
-  for (var r = part * share + lane; r < end; r += GROUP) {
-    let v = source[r * p.m + j];
+  for (var r = part * share + lane; r < end; r += LANES) {
+    let v = source[j * p.step_j + r * p.step_r];
     if (SQUARES) {
       sum += (p.s * v) * (p.s * v);
     } else {
       sum += v;
     }
   }
-  partial[lane] = sum;
-  workgroupBarrier();
-  for (var half = GROUP / 2u; half > 0u; half /= 2u) {
-    if (lane < half) {
-      partial[lane] += partial[lane + half];
-    }
-    workgroupBarrier();
-  }
+  sum = row_sum(vec2f(sum, 0.0), lane).x;
   if (lane == 0u) {
-    sums[at] = partial[0];
+    sums[at] = sum;
   }
 }

@@ -4,10 +4,33 @@
 
 #include "base/text.h"
 #include "ops/cpu_call.h"
+#include "ops/elementwise/elementwise.h"
 #include "ops/gpu_call.h"
+#include "ops/reduce/row_plan.h"
 
 namespace rullama {
 namespace {
+
+struct RowParams {
+  std::uint32_t rows, items;
+  float width, eps;
+};
+
+// Sums in double, in eight chains so that the compiler may use vector registers.
+double squares_of(const float* x, std::size_t n) {
+  double sums[8] = {};
+  std::size_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    for (std::size_t j = 0; j < 8; j++) sums[j] += static_cast<double>(x[i + j]) * x[i + j];
+  double sum = 0;
+  for (; i < n; i++) sum += static_cast<double>(x[i]) * x[i];
+  for (const double s : sums) sum += s;
+  return sum;
+}
+
+void normalise(const float* x, const float* w, float inverse, std::size_t n, float* y) {
+  for (std::size_t i = 0; i < n; i++) y[i] = x[i] * inverse * (w ? w[i] : 1.0f);
+}
 
 // Both directions: they share shapes, the row loop and the kernel's reduction.
 class RmsNorm final : public Op {
@@ -31,17 +54,21 @@ class RmsNorm final : public Op {
     const CpuView &x = call.in[0], &dy = call.in.back(), &y = call.out[0];
     const std::size_t n = x.shape().back();
     const float* w = weighted_ ? call.in[1].f32().data() : nullptr;
+    const bool fast = call.precision != Precision::reference && !backward_;
     call.crew.run(x.shape().rows(), 1 + 16384 / (n + 1), [&](std::size_t begin, std::size_t end) {
       for (std::size_t r = begin; r < end; r++) {
         const auto xr = x.row(r), yr = y.row(r);
-        double squares = 0, s = 0;
-        for (std::size_t i = 0; i < n; i++) squares += static_cast<double>(xr[i]) * xr[i];
-        const double root = std::sqrt(squares / static_cast<double>(n) + eps_);
+        const double root = std::sqrt(squares_of(xr.data(), n) / static_cast<double>(n) + eps_);
+        if (fast) {
+          normalise(xr.data(), w, static_cast<float>(1 / root), n, yr.data());
+          continue;
+        }
         if (!backward_) {
           for (std::size_t i = 0; i < n; i++) yr[i] = static_cast<float>(xr[i] / root * (w ? w[i] : 1.0));
           continue;
         }
         const auto dr = dy.row(r);
+        double s = 0;
         for (std::size_t i = 0; i < n; i++) s += static_cast<double>(dr[i]) * (w ? w[i] : 1.0) * xr[i];
         const double f = s / (static_cast<double>(n) * root * root * root);
         for (std::size_t i = 0; i < n; i++) yr[i] = static_cast<float>((w ? w[i] : 1.0) * dr[i] / root - xr[i] * f);
@@ -51,27 +78,17 @@ class RmsNorm final : public Op {
 
   Result<> record(GpuCall& call) const override {
     const GpuView& x = call.in[0];
-    const auto rows = static_cast<std::uint32_t>(x.shape().rows());
-    const auto n = static_cast<std::uint32_t>(x.shape().back());
+    const std::uint64_t rows = x.shape().rows(), n = x.shape().back();
     if (rows == 0 || n == 0) return {};
-    const struct {
-      std::uint32_t rows, n;
-      float eps;
-      std::uint32_t pad = 0;
-    } params{rows, n, eps_};
-    // A CPU driver runs barriers slowly: one thread does a row there, a workgroup elsewhere.
-    const bool by_thread = call.caps.is_cpu() || n <= 8;
-    const std::uint32_t group = by_thread ? 1 : n <= 256 ? 64 : 256;
-    const std::string key = cat(name(), weighted_ ? "_w" : "", "_", group);
+    const RowPlan plan = plan_rows(call.caps, rows, n);
     const auto source = [&] {
-      return gpu::Wgsl("ops/rms_norm/rms_norm.wgsl")
-          .constant("GROUP", group)
-          .constant("WEIGHTED", weighted_)
-          .constant("BACKWARD", backward_);
+      return plan.source("ops/rms_norm/rms_norm.wgsl").constant("WEIGHTED", weighted_).constant("BACKWARD", backward_);
     };
     const GpuView& w = weighted_ ? call.in[1] : x;  // x stands in for an absent weight
-    const GpuView& dy = call.in.back();
-    return call.dispatch(key, source, {read(x), read(w), read(dy), write(call.out[0])}, params, gpu::Grid::wrap(rows));
+    return call.dispatch(plan.key(cat(name(), weighted_ ? "_w" : "")), source,
+                         {read(x), read(w), read(call.in.back()), write(call.out[0])},
+                         RowParams{static_cast<std::uint32_t>(rows), plan.items(n), static_cast<float>(n), eps_},
+                         plan.grid(rows));
   }
 
   Result<std::vector<Var>> derivative(Graph& graph, std::span<const Var> in, std::span<const Var>,
@@ -93,6 +110,82 @@ class RmsNorm final : public Op {
   bool weighted_, backward_;
 };
 
+class ResidualNormOp final : public Op {
+ public:
+  ResidualNormOp(float eps, bool scaled) : eps_(eps), scaled_(scaled) {}
+  std::string_view name() const override { return "residual_norm"; }
+
+  // inputs: residual, x, w, w_next, [scale]
+  Result<std::vector<TensorDesc>> infer(std::span<const TensorDesc> in) const override {
+    static constexpr std::string_view names[] = {"residual", "x", "w", "w_next", "scale"};
+    const TensorDesc row{DType::F32, {in[0].shape.back()}}, one{DType::F32, {1}};
+    if (in[0].dtype != DType::F32) return bad_argument(name(), names[0], in[0], "F32");
+    if (!(eps_ > 0)) return fail(cat(name(), ": eps is ", eps_, ", expected more than 0"));
+    for (std::size_t i = 1; i < in.size(); i++) {
+      const TensorDesc& expected = i == 1 ? in[0] : i == 4 ? one : row;
+      if (in[i] != expected) return bad_argument(name(), names[i], in[i], expected.str());
+    }
+    return std::vector{in[0], in[0]};
+  }
+
+  void eval(const CpuCall& call) const override {
+    const CpuView &residual = call.in[0], &x = call.in[1], &sum = call.out[0], &normed = call.out[1];
+    const std::size_t n = x.shape().back();
+    const float *w = call.in[2].f32().data(), *w_next = call.in[3].f32().data();
+    const float scale = scaled_ ? call.in[4].f32()[0] : 1.0f;
+    const auto inverse = [&](const float* row) {
+      return static_cast<float>(1 / std::sqrt(squares_of(row, n) / static_cast<double>(n) + eps_));
+    };
+    call.crew.run(x.shape().rows(), 1 + 8192 / (n + 1), [&](std::size_t begin, std::size_t end) {
+      for (std::size_t r = begin; r < end; r++) {
+        const float *rr = residual.row(r).data(), *xr = x.row(r).data();
+        float *sr = sum.row(r).data(), *nr = normed.row(r).data();
+        const float first = inverse(xr);
+        for (std::size_t i = 0; i < n; i++) sr[i] = (rr[i] + xr[i] * first * w[i]) * scale;
+        normalise(sr, w_next, inverse(sr), n, nr);
+      }
+    });
+  }
+
+  Result<> record(GpuCall& call) const override {
+    const std::uint64_t rows = call.in[0].shape().rows(), n = call.in[0].shape().back();
+    if (rows == 0 || n == 0) return {};
+    const RowPlan plan = plan_rows(call.caps, rows, n);
+    const auto source = [&] { return plan.source("ops/rms_norm/residual_norm.wgsl").constant("SCALED", scaled_); };
+    const GpuView& scale = call.in[scaled_ ? 4 : 2];  // w stands in for an absent scale
+    return call.dispatch(plan.key(scaled_ ? "residual_norm_scaled" : "residual_norm"), source,
+                         {read(call.in[0]), read(call.in[1]), read(call.in[2]), read(call.in[3]), read(scale),
+                          write(call.out[0]), write(call.out[1])},
+                         RowParams{static_cast<std::uint32_t>(rows), plan.items(n), static_cast<float>(n), eps_},
+                         plan.grid(rows));
+  }
+
+  // Weights and scale are frozen.
+  Result<std::vector<Var>> derivative(Graph&, std::span<const Var> in, std::span<const Var> out,
+                                      std::span<const Var> dout, const std::vector<bool>& wanted) const override {
+    Var d = dout[0];
+    if (dout[1]) {
+      const Var through = rms_norm_backward(out[0], in[3], dout[1], eps_);
+      d = d ? add(d, through) : through;
+    }
+    if (scaled_) d = scale_by(d, in[4]);
+    std::vector<Var> din(in.size());
+    din[0] = d;
+    if (wanted[1]) din[1] = rms_norm_backward(in[1], in[2], d, eps_);
+    return din;
+  }
+
+  Cost cost(std::span<const TensorDesc> in, std::span<const TensorDesc> out) const override {
+    Cost cost = Op::cost(in, out);
+    cost.flops = static_cast<double>(in[0].shape.elements()) * 10;
+    return cost;
+  }
+
+ private:
+  float eps_;
+  bool scaled_;
+};
+
 }  // namespace
 
 Var rms_norm(Var x, Var w, float eps) {
@@ -105,6 +198,14 @@ Var rms_norm_backward(Var x, Var w, Var dy, float eps) {
   auto op = std::make_unique<RmsNorm>(eps, bool(w), true);
   if (!x) return {};
   return w ? x.graph()->add1(std::move(op), {x, w, dy}) : x.graph()->add1(std::move(op), {x, dy});
+}
+
+ResidualNorm residual_norm(Var residual, Var x, Var w, Var w_next, float eps, Var scale) {
+  if (!residual) return {};
+  std::vector<Var> in{residual, x, w, w_next};
+  if (scale) in.push_back(scale);
+  const auto out = residual.graph()->add(std::make_unique<ResidualNormOp>(eps, bool(scale)), in);
+  return {out[0], out[1]};
 }
 
 }  // namespace rullama

@@ -34,9 +34,7 @@ std::vector<OpCase> rms_norm_cases() {
 std::vector<OpRefusal> rms_norm_refusals() {
   return {
       {"rms_norm", "weight of another length",
-       [](Graph& g) {
-         (void)rms_norm(g.input("x", {DType::F32, {2, 8}}), g.input("w", {DType::F32, {4}}), 1e-6f);
-       },
+       [](Graph& g) { (void)rms_norm(g.input("x", {DType::F32, {2, 8}}), g.input("w", {DType::F32, {4}}), 1e-6f); },
        "rms_norm: w is F32 [4], expected F32 [8]"},
       {"rms_norm", "eps of zero", [](Graph& g) { (void)rms_norm(g.input("x", {DType::F32, {2, 8}}), {}, 0); },
        "rms_norm: eps is 0"},
