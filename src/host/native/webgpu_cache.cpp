@@ -89,9 +89,10 @@ void PipelineCache::store(std::string_view key, std::string_view value) const {
   if (!file) return;
   const Header header{key.size(), value.size(), hash(value)};
   const auto bytes = [](std::string_view s) { return std::as_bytes(std::span(s)); };
-  if (file->write(std::as_bytes(std::span(&header, 1))) && file->write(bytes(key)) && file->write(bytes(value)))
-    (void)file->commit(false)
-        .has_value();  // the checksum finds what a crash leaves; flushing takes longer than compiling
+  if (!file->write(std::as_bytes(std::span(&header, 1))) || !file->write(bytes(key)) || !file->write(bytes(value)))
+    return;
+  // not flushed, which takes longer than compiling: the checksum finds what a crash of the machine leaves
+  (void)file->commit(false).has_value();
 }
 
 }  // namespace rullama::host

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -123,15 +124,17 @@ WGPUAdapter request_adapter(WGPUInstance instance, WGPUPowerPreference power, bo
   return got.adapter;
 }
 
-struct AdapterText {
+struct Adapter {
+  WGPUAdapter handle = nullptr;
   std::string name, backend, kind, driver, vendor;
   std::uint32_t subgroup_min = 0, subgroup_max = 0;
 };
 
-AdapterText describe(WGPUAdapter adapter) {
+Adapter describe(WGPUAdapter handle) {
   WGPUAdapterInfo info = WGPU_ADAPTER_INFO_INIT;
-  wgpuAdapterGetInfo(adapter, &info);
-  AdapterText t;
+  wgpuAdapterGetInfo(handle, &info);
+  Adapter t;
+  t.handle = handle;
   t.name = text(info.device);
   t.vendor = text(info.vendor);
   t.driver = text(info.description);
@@ -150,29 +153,27 @@ AdapterText describe(WGPUAdapter adapter) {
   return t;
 }
 
-// The standard API names no adapters one by one: these requests between them reach those that a machine usually has.
-std::vector<WGPUAdapter> find_adapters(WGPUInstance instance) {
-  std::vector<WGPUAdapter> found;
-  std::vector<std::string> names;
+// The best ones first. The standard API names no adapters one by one: these requests between them reach those that a
+// machine usually has.
+std::vector<Adapter> find_adapters(WGPUInstance instance) {
+  std::vector<Adapter> found;
   for (const auto& [power, fallback] : {std::pair{WGPUPowerPreference_HighPerformance, false},
                                         {WGPUPowerPreference_LowPower, false},
                                         {WGPUPowerPreference_Undefined, true}}) {
-    WGPUAdapter adapter = request_adapter(instance, power, fallback);
-    if (!adapter) continue;
-    const std::string name = describe(adapter).name;
-    if (std::find(names.begin(), names.end(), name) == names.end()) {
-      names.push_back(name);
-      found.push_back(adapter);
-    } else {
-      wgpuAdapterRelease(adapter);
-    }
+    WGPUAdapter handle = request_adapter(instance, power, fallback);
+    if (!handle) continue;
+    Adapter adapter = describe(handle);
+    const auto is_this = [&](const Adapter& other) { return other.name == adapter.name; };
+    if (std::none_of(found.begin(), found.end(), is_this))
+      found.push_back(std::move(adapter));
+    else
+      wgpuAdapterRelease(handle);
   }
-  const auto rank = [](WGPUAdapter a) {
-    const std::string kind = describe(a).kind;
-    return kind == "discrete" ? 0 : kind == "integrated" ? 1 : kind == "unknown" ? 2 : 3;
-  };
-  std::stable_sort(found.begin(), found.end(), [&](WGPUAdapter a, WGPUAdapter b) { return rank(a) < rank(b); });
-  return found;
+  std::vector<Adapter> sorted;
+  for (const std::string_view kind : {"discrete", "integrated", "unknown", "cpu"})
+    std::copy_if(found.begin(), found.end(), std::back_inserter(sorted),
+                 [&](const Adapter& a) { return a.kind == kind; });
+  return sorted;
 }
 
 std::size_t put(const std::string& from, char* out, std::size_t cap) {
@@ -180,31 +181,23 @@ std::size_t put(const std::string& from, char* out, std::size_t cap) {
   return from.size();
 }
 
-WGPUAdapter choose(std::vector<WGPUAdapter>& all, std::string_view selector) {
-  std::size_t chosen = all.size();
-  const bool index = !selector.empty() && selector.size() < 4 &&
-                     std::all_of(selector.begin(), selector.end(), [](char c) { return c >= '0' && c <= '9'; });
-  const auto lower = [](std::string s) {
-    std::transform(s.begin(), s.end(), s.begin(), [](unsigned char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
-    return s;
-  };
-  if (selector.empty() && !all.empty()) {
-    chosen = 0;
-  } else if (index) {
-    chosen = std::min<std::size_t>(static_cast<std::size_t>(std::stoul(std::string(selector))), all.size());
-  } else {
-    for (std::size_t i = all.size(); i-- > 0;)
-      if (lower(describe(all[i]).name).find(lower(std::string(selector))) != std::string::npos) chosen = i;
-  }
-  if (chosen == all.size()) {
-    std::string names;
-    for (std::size_t i = 0; i < all.size(); i++) names += cat(i ? ", " : "", i, " ", quoted(describe(all[i]).name));
-    open_error = all.empty() ? std::string(kNoDriver) : cat("no GPU matches ", quoted(selector), "; there are ", names);
-    return nullptr;
-  }
-  WGPUAdapter adapter = all[chosen];
-  all.erase(all.begin() + static_cast<std::ptrdiff_t>(chosen));
-  return adapter;
+std::string lower(std::string_view s) {
+  std::string out(s);
+  for (char& c : out)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c + 'a' - 'A');
+  return out;
+}
+
+// The index of the adapter that is wanted, or their number if there is none such.
+std::size_t choose(const std::vector<Adapter>& all, std::string_view selector) {
+  for (std::size_t i = 0; i < all.size(); i++)
+    if (selector.empty() || selector == std::to_string(i)) return i;
+  for (std::size_t i = 0; i < all.size(); i++)
+    if (lower(all[i].name).find(lower(selector)) != std::string::npos) return i;
+  std::string names;
+  for (std::size_t i = 0; i < all.size(); i++) names += cat(i ? ", " : "", i, " ", quoted(all[i].name));
+  open_error = all.empty() ? std::string(kNoDriver) : cat("no GPU matches ", quoted(selector), "; there are ", names);
+  return all.size();
 }
 
 std::string matrix_configs(WGPUAdapter adapter) {
@@ -308,10 +301,9 @@ std::size_t rullama_host_adapters(char* out, std::size_t cap) {
   }
   std::string lines;
   std::size_t index = 0;
-  for (WGPUAdapter adapter : find_adapters(instance)) {
-    const AdapterText t = describe(adapter);
-    lines += cat(index++, "\t", t.name, "\t", t.backend, "\t", t.kind, "\t", t.driver, "\n");
-    wgpuAdapterRelease(adapter);
+  for (const Adapter& a : find_adapters(instance)) {
+    lines += cat(index++, "\t", a.name, "\t", a.backend, "\t", a.kind, "\t", a.driver, "\n");
+    wgpuAdapterRelease(a.handle);
   }
   wgpuInstanceRelease(instance);
   if (lines.empty()) open_error = kNoDriver;
@@ -327,17 +319,19 @@ Handle rullama_host_device_open(const char* selector, std::size_t length) {
     return 0;
   }
   auto adapters = find_adapters(d->instance);
-  d->adapter = choose(adapters, {selector, length});
-  for (WGPUAdapter other : adapters) wgpuAdapterRelease(other);
-  if (d->adapter) {
-    AdapterText t = describe(d->adapter);
-    d->name = std::move(t.name);
-    d->backend = std::move(t.backend);
-    d->kind = std::move(t.kind);
-    d->driver = std::move(t.driver);
-    d->vendor = std::move(t.vendor);
-    d->subgroup_min = t.subgroup_min;
-    d->subgroup_max = t.subgroup_max;
+  const std::size_t chosen = choose(adapters, {selector, length});
+  for (std::size_t i = 0; i < adapters.size(); i++)
+    if (i != chosen) wgpuAdapterRelease(adapters[i].handle);
+  if (chosen < adapters.size()) {
+    Adapter& a = adapters[chosen];
+    d->adapter = a.handle;
+    d->name = std::move(a.name);
+    d->backend = std::move(a.backend);
+    d->kind = std::move(a.kind);
+    d->driver = std::move(a.driver);
+    d->vendor = std::move(a.vendor);
+    d->subgroup_min = a.subgroup_min;
+    d->subgroup_max = a.subgroup_max;
     d->matrices = matrix_configs(d->adapter);
     d->packed_dot = has_packed_dot(d->instance);
     if (open_device(*d)) return reinterpret_cast<Handle>(d.release());
