@@ -179,6 +179,8 @@ class GgufReader {
     const std::size_t each = strings ? 8 : scalar_bytes(value.element);  // a string has at least its length
     if (value.type == GgufType::array && value.count > (size_ - at_) / each)
       return wrong("key ", key, " has ", value.count, " entries, more than the file can hold");
+    if (strings && value.count > kMaxGgufEntries)
+      return wrong("key ", key, " has ", value.count, " strings, above the limit of ", kMaxGgufEntries);
     const std::size_t start = at_;
     if (!strings) {
       if (auto piece = take(value.count * each, what); !piece) return failed(piece);

@@ -70,9 +70,12 @@ Result<std::shared_ptr<const ByteSource>> open_mapped(const std::string& path) {
     return fail(errno == ENOENT ? ErrorCode::not_found : ErrorCode::io,
                 cat("cannot open ", quoted(path, 200), ": ", std::strerror(errno)));
   struct stat status{};
-  if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
+  const bool known = ::fstat(descriptor, &status) == 0;
+  if (!known || !S_ISREG(status.st_mode)) {
     ::close(descriptor);
-    return fail(ErrorCode::io, cat(quoted(path, 200), " is not a regular file"));
+    const bool folder = known && S_ISDIR(status.st_mode);
+    return fail(ErrorCode::io,
+                cat(quoted(path, 200), folder ? " is a folder, expected a file" : " is not a regular file"));
   }
   const auto size = static_cast<std::uint64_t>(status.st_size);
   void* address = nullptr;
