@@ -5,11 +5,19 @@
 # into a cache folder. It needs the packages libvulkan1 and mesa-vulkan-drivers (for the libraries it links).
 set -eu
 folder=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/rullama/lavapipe}
+mkdir -p "$folder"
+folder=$(cd "$folder" && pwd)
 manifest=$folder/lvp_icd.json
 if [ ! -s "$manifest" ]; then
-  mkdir -p "$folder"
   # shellcheck source=/dev/null
   . /etc/os-release
+  if [ "${VERSION_CODENAME:-}" != bookworm ]; then  # the installed one is new enough elsewhere
+    for installed in /usr/share/vulkan/icd.d/lvp_icd*.json; do
+      [ -s "$installed" ] && echo "$installed" && exit 0
+    done
+    echo "get-lavapipe: install Mesa's Vulkan drivers (mesa-vulkan-drivers) first" >&2
+    exit 1
+  fi
   suite=$VERSION_CODENAME-backports
   # the package archive that this machine already uses
   archive=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null |
@@ -34,7 +42,8 @@ if [ ! -s "$manifest" ]; then
     echo "get-lavapipe: install libvulkan1 and mesa-vulkan-drivers first" >&2
     exit 1
   fi
-  cp "$driver" "$folder/libvulkan_lvp.so"
+  cp "$driver" "$folder/libvulkan_lvp.so.part"
+  mv "$folder/libvulkan_lvp.so.part" "$folder/libvulkan_lvp.so"
   printf '{"file_format_version": "1.0.0", "ICD": {"api_version": "1.4.305", "library_path": "%s"}}\n' "$folder/libvulkan_lvp.so" >"$manifest.part"
   mv "$manifest.part" "$manifest"
 fi
