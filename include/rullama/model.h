@@ -30,12 +30,14 @@ struct DeviceInfo {
 [[nodiscard]] std::vector<DeviceInfo> devices();
 
 struct LoadOptions {
-  std::string device;  // "" the best one (a real GPU, else the CPU), "cpu", "gpu", an index, or a part of an adapter's name
+  std::string device =
+      {};  // "" the best one (a real GPU, else the CPU), "cpu", "gpu", an index, or a part of an adapter's name
   std::uint32_t threads = 0;  // of the CPU device; 0: all cores
-  // Leave the per-layer embedding table in the file and fetch rows as tokens come. Default: if the device's memory is short.
+  // Leave the per-layer embedding table in the file and fetch rows as tokens come. Default: if the device's memory is
+  // short.
   bool tables_on_host = false;
   // Called now and then with bytes done and in all; returning false cancels the load.
-  std::function<bool(std::uint64_t done, std::uint64_t total)> progress;
+  std::function<bool(std::uint64_t done, std::uint64_t total)> progress = {};
 };
 
 struct ModelInfo {

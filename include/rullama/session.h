@@ -32,16 +32,16 @@ enum class FinishReason : std::uint8_t {
 [[nodiscard]] std::string_view name(FinishReason reason);
 
 struct GenerateOptions {
-  Sampling sampling;
+  Sampling sampling = {};
   std::uint32_t max_tokens = UINT32_MAX;
-  std::vector<std::string> stop;  // text at which generation ends; it is not part of the answer
-  bool ignore_eos = false;        // go on after end-of-turn tokens (for measurements)
-  bool slide = false;             // when the context is full, drop the oldest half (keeping BOS) and go on
-  bool show_special = false;      // control tokens appear in the text
+  std::vector<std::string> stop = {};  // text at which generation ends; it is not part of the answer
+  bool ignore_eos = false;             // go on after end-of-turn tokens (for measurements)
+  bool slide = false;                  // when the context is full, drop the oldest half (keeping BOS) and go on
+  bool show_special = false;           // control tokens appear in the text
   // Receives valid UTF-8 as it comes, never half a character. Returning false stops.
-  std::function<bool(std::string_view text)> on_text;
+  std::function<bool(std::string_view text)> on_text = {};
   // Asked before each step; returning true stops.
-  std::function<bool()> cancelled;
+  std::function<bool()> cancelled = {};
 };
 
 struct Timings {
@@ -53,7 +53,7 @@ struct Timings {
 
 struct Generation {
   std::string text;
-  std::vector<Token> tokens;       // generated, without the end-of-turn token
+  std::vector<Token> tokens;  // generated, without the end-of-turn token
   std::uint32_t prompt_tokens = 0;
   FinishReason finish = FinishReason::stop;
   Timings timings;
@@ -75,7 +75,8 @@ class Session {
 
   [[nodiscard]] std::span<const Token> tokens() const;
   [[nodiscard]] std::uint32_t context() const;
-  // Forgets everything from position `length` on. Sliding layers may have to be computed again: the next append does it.
+  // Forgets everything from position `length` on. Sliding layers may have to be computed again: the next append does
+  // it.
   [[nodiscard]] Result<> truncate(std::uint32_t length);
   // Makes the session hold exactly `tokens`, reusing the common beginning.
   [[nodiscard]] Result<> set(std::span<const Token> tokens);

@@ -52,7 +52,8 @@ ModelInfo describe(const Gguf& file, const TextModel& text) {
     const std::uint64_t elements = row_major(t).elements();
     info.parameters += elements;
     // gathered tables are read a row a token, the tied table once for the head
-    if (t.name == "per_layer_token_embd.weight" || (t.name == "token_embd.weight" && text.weights.output != text.weights.token_embd))
+    if (t.name == "per_layer_token_embd.weight" ||
+        (t.name == "token_embd.weight" && text.weights.output != text.weights.token_embd))
       continue;
     const bool expert = t.name.find("_exps.") != std::string_view::npos && c.n_experts;
     info.bytes_per_token += expert ? t.bytes * c.n_experts_used / c.n_experts : t.bytes;
@@ -70,9 +71,13 @@ std::vector<DeviceInfo> devices() {
       found.push_back({std::to_string(i), a.name, a.backend, a.kind, a.driver});
     }
   }
-  const auto rank = [](const DeviceInfo& d) { return d.kind == "discrete" ? 0 : d.kind == "integrated" ? 1 : d.kind == "cpu" ? 3 : 2; };
-  std::stable_sort(found.begin(), found.end(), [&](const DeviceInfo& a, const DeviceInfo& b) { return rank(a) < rank(b); });
-  const auto first_cpu_driver = std::find_if(found.begin(), found.end(), [](const DeviceInfo& d) { return d.kind == "cpu"; });
+  const auto rank = [](const DeviceInfo& d) {
+    return d.kind == "discrete" ? 0 : d.kind == "integrated" ? 1 : d.kind == "cpu" ? 3 : 2;
+  };
+  std::stable_sort(found.begin(), found.end(),
+                   [&](const DeviceInfo& a, const DeviceInfo& b) { return rank(a) < rank(b); });
+  const auto first_cpu_driver =
+      std::find_if(found.begin(), found.end(), [](const DeviceInfo& d) { return d.kind == "cpu"; });
   found.insert(first_cpu_driver, {"cpu", "CPU", "native", "cpu", ""});
   return found;
 }
@@ -117,10 +122,11 @@ Result<Session> Model::session(const SessionOptions& options) const {
   const GemmaConfig& config = impl_->text->config;
   const std::uint32_t context = options.context ? options.context : std::min(config.context_length, kDefaultContext);
   if (context > config.context_length)
-    return fail(cat("a context of ", context, " positions is more than the model's ", config.context_length, "; use a smaller --ctx-size"));
+    return fail(cat("a context of ", context, " positions is more than the model's ", config.context_length,
+                    "; use a smaller --ctx-size"));
   if (options.batch == 0) return fail("the batch must be at least 1");
-  auto sequence = Sequence::make(impl_->text, options.exact ? Precision::exact : Precision::fast, context, options.batch,
-                                 options.kv_type == KvType::f16 ? DType::F16 : DType::F32);
+  auto sequence = Sequence::make(impl_->text, options.exact ? Precision::exact : Precision::fast, context,
+                                 options.batch, options.kv_type == KvType::f16 ? DType::F16 : DType::F32);
   if (!sequence) return failed(sequence);
   return Session(std::make_unique<Session::Impl>(Session::Impl{impl_, std::move(*sequence)}));
 }

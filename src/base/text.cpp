@@ -4,7 +4,7 @@
 
 namespace rullama {
 
-std::string quoted(std::string_view text, std::size_t max_length) {
+std::string quote(std::string_view text, std::size_t max_length) {
   std::string out = "'";
   std::size_t i = 0;
   while (i < text.size() && out.size() < max_length) {

@@ -47,7 +47,7 @@ template <class T, std::size_t N>
 }
 
 // Text from a file, fit for a message: control bytes and invalid UTF-8 become \xNN, long texts are cut.
-[[nodiscard]] std::string quoted(std::string_view text, std::size_t max_length = 80);
+[[nodiscard]] std::string quote(std::string_view text, std::size_t max_length = 80);
 
 // "253.1 MB" (powers of 1000)
 [[nodiscard]] std::string bytes_text(double bytes);

@@ -52,14 +52,14 @@ std::optional<double> number_at(GgufType type, const std::byte* p) {
 }
 
 std::unexpected<Error> missing(std::string_view key) {
-  return fail(ErrorCode::not_found, cat("key ", quoted(key), " is missing"));
+  return fail(ErrorCode::not_found, cat("key ", quote(key), " is missing"));
 }
 
 std::unexpected<Error> wrong_type(std::string_view key, const GgufValue& value, std::string_view expected) {
   const std::string found = value.type == GgufType::array
                                 ? cat("an array of ", value.count, " values of type ", name(value.element))
                                 : cat("of type ", name(value.type));
-  return fail(cat("key ", quoted(key), " is ", found, ", expected ", expected));
+  return fail(cat("key ", quote(key), " is ", found, ", expected ", expected));
 }
 
 }  // namespace
@@ -100,7 +100,7 @@ Result<std::uint64_t> Gguf::get_u64(std::string_view key) const {
   const auto n = integer_at(value->type, value->data.data());
   if (!n) return wrong_type(key, *value, "an integer");
   if (n->negative)
-    return fail(cat("key ", quoted(key), " is ", static_cast<std::int64_t>(n->bits), ", expected 0 or more"));
+    return fail(cat("key ", quote(key), " is ", static_cast<std::int64_t>(n->bits), ", expected 0 or more"));
   return n->bits;
 }
 
@@ -110,7 +110,7 @@ Result<float> Gguf::get_f32(std::string_view key) const {
   const auto n = number_at(value->type, value->data.data());
   if (!n) return wrong_type(key, *value, "a number");
   if (std::isfinite(*n) && std::fabs(*n) > std::numeric_limits<float>::max())
-    return fail(cat("key ", quoted(key), " is ", *n, ", beyond the range of a 32-bit float"));
+    return fail(cat("key ", quote(key), " is ", *n, ", beyond the range of a 32-bit float"));
   return static_cast<float>(*n);
 }
 
@@ -137,12 +137,12 @@ Result<std::vector<std::uint32_t>> Gguf::per_layer_u32(std::string_view key, std
   if (each == 0 || type == GgufType::f32 || type == GgufType::f64) return wrong_type(key, *value, "integers");
   if (array && value->count != count)
     return fail(
-        cat("key ", quoted(key), " has ", value->count, " entries, expected one for each of ", count, " layers"));
+        cat("key ", quote(key), " has ", value->count, " entries, expected one for each of ", count, " layers"));
   std::vector<std::uint32_t> out(count);
   for (std::size_t i = 0; i < count; i++) {
     const auto n = integer_at(type, value->data.data() + (array ? i * each : 0));
     if (n->negative || n->bits > std::numeric_limits<std::uint32_t>::max())
-      return fail(cat("key ", quoted(key), " has the value ", n->as_double(), ", expected 0 to 4294967295"));
+      return fail(cat("key ", quote(key), " has the value ", n->as_double(), ", expected 0 to 4294967295"));
     out[i] = static_cast<std::uint32_t>(n->bits);
   }
   return out;
@@ -155,7 +155,7 @@ Result<std::vector<double>> Gguf::get_numbers(std::string_view key) const {
   const std::size_t each = scalar_bytes(type);
   if (value->type != GgufType::array || each == 0) return wrong_type(key, *value, "an array of numbers");
   if (value->count > kMaxGgufEntries)
-    return fail(cat("key ", quoted(key), " has ", value->count, " entries, above the limit of ", kMaxGgufEntries));
+    return fail(cat("key ", quote(key), " has ", value->count, " entries, above the limit of ", kMaxGgufEntries));
   std::vector<double> out(value->count);
   for (std::size_t i = 0; i < out.size(); i++) out[i] = *number_at(type, value->data.data() + i * each);
   return out;

@@ -39,7 +39,7 @@ std::vector<std::uint32_t> order_by_name(std::size_t count, NameAt name_at, std:
 class GgufReader {
  public:
   GgufReader(std::span<const std::byte> head, std::uint64_t file_size, const std::string& file_name, Gguf& out)
-      : head_(head), size_(file_size), file_(quoted(file_name, 200)), out_(out) {}
+      : head_(head), size_(file_size), file_(quote(file_name, 200)), out_(out) {}
 
   static Result<Gguf> read(std::shared_ptr<const ByteSource> source) {
     const std::uint64_t size = source->size();
@@ -140,14 +140,14 @@ class GgufReader {
     for (std::uint64_t i = 0; i < pairs; i++) {
       auto key = string(cat("metadata key ", i), kMaxKeyBytes);
       if (!key) return failed(key);
-      if (!is_name(*key)) return wrong("metadata key ", i, ", ", quoted(*key), ", is empty or no text");
-      auto value = read_value(quoted(*key));
+      if (!is_name(*key)) return wrong("metadata key ", i, ", ", quote(*key), ", is empty or no text");
+      auto value = read_value(quote(*key));
       if (!value) return failed(value);
       out_.metadata_.emplace_back(*key, *value);
     }
     std::optional<std::string_view> twice;
     out_.key_order_ = order_by_name(pairs, [&](std::uint32_t i) { return out_.metadata_[i].first; }, twice);
-    if (twice) return wrong("key ", quoted(*twice), " occurs twice");
+    if (twice) return wrong("key ", quote(*twice), " occurs twice");
     return {};
   }
 
@@ -211,21 +211,21 @@ class GgufReader {
     for (std::uint64_t i = 0; i < count; i++) {
       auto name = string(cat("the name of tensor ", i), kMaxGgufTensorName);
       if (!name) return failed(name);
-      if (!is_name(*name)) return wrong("the name of tensor ", i, ", ", quoted(*name), ", is empty or no text");
+      if (!is_name(*name)) return wrong("the name of tensor ", i, ", ", quote(*name), ", is empty or no text");
       auto tensor = read_tensor(*name);
       if (!tensor) return failed(tensor);
       out_.tensors_.push_back(*tensor);
     }
     std::optional<std::string_view> twice;
     out_.tensor_order_ = order_by_name(count, [&](std::uint32_t i) { return out_.tensors_[i].name; }, twice);
-    if (twice) return wrong("tensor ", quoted(*twice), " occurs twice");
+    if (twice) return wrong("tensor ", quote(*twice), " occurs twice");
     return {};
   }
 
   Result<GgufTensor> read_tensor(std::string_view tensor_name) {
     GgufTensor t;
     t.name = tensor_name;
-    const std::string who = cat("tensor ", quoted(tensor_name)), what = "the entry of " + who;
+    const std::string who = cat("tensor ", quote(tensor_name)), what = "the entry of " + who;
     auto rank = number<std::uint32_t>(what);
     if (!rank) return failed(rank);
     if (*rank < 1 || *rank > 4) return wrong(who, " has ", *rank, " dimensions, expected 1 to 4");
@@ -268,7 +268,7 @@ class GgufReader {
     order.reserve(out_.tensors_.size());
     for (GgufTensor& t : out_.tensors_) {
       if (base > size_ || t.offset > size_ - base || t.bytes > size_ - base - t.offset)
-        return wrong("tensor ", quoted(t.name), " needs ", t.bytes, " bytes at offset ", t.offset,
+        return wrong("tensor ", quote(t.name), " needs ", t.bytes, " bytes at offset ", t.offset,
                      " of the data, past the end of the file, which is cut short or damaged");
       t.offset += base;
       order.push_back(&t);
@@ -276,7 +276,7 @@ class GgufReader {
     std::ranges::sort(order, {}, &GgufTensor::offset);
     for (std::size_t i = 1; i < order.size(); i++)
       if (order[i - 1]->offset + order[i - 1]->bytes > order[i]->offset)
-        return wrong("tensors ", quoted(order[i - 1]->name), " and ", quoted(order[i]->name), " overlap");
+        return wrong("tensors ", quote(order[i - 1]->name), " and ", quote(order[i]->name), " overlap");
     return {};
   }
 

@@ -84,7 +84,7 @@ void GgufWriter::erase(std::string_view key) {
 }
 
 Result<> GgufWriter::add_tensor(std::string_view name, std::span<const std::uint64_t> dims, std::uint32_t type) {
-  const std::string who = cat("tensor ", quoted(name));
+  const std::string who = cat("tensor ", quote(name));
   if (name.empty() || name.size() > kMaxGgufTensorName || name.find('\0') != name.npos || !utf8::valid(name))
     return fail(cat(who, " cannot be written: a name is a text of 1 to ", kMaxGgufTensorName, " bytes"));
   if (std::ranges::find(tensors_, name, &Tensor::name) != tensors_.end())
@@ -137,7 +137,7 @@ Result<> GgufWriter::write(ByteSink& sink, const TensorData& data) const {
     const Tensor& t = tensors_[i];
     LimitedSink body(sink, t.bytes);
     if (auto ok = data(i, body); !ok) return ok;
-    if (body.left() > 0) return fail(cat("tensor ", quoted(t.name), " was given ", body.left(), " bytes too few"));
+    if (body.left() > 0) return fail(cat("tensor ", quote(t.name), " was given ", body.left(), " bytes too few"));
     if (auto ok = sink.write(padding(t.bytes)); !ok) return ok;
   }
   return {};

@@ -183,7 +183,7 @@ class HeaderReader {
   Result<SafetensorsTensor> read_tensor(std::string name) {
     SafetensorsTensor t;
     t.name = std::move(name);
-    const std::string who = cat(file_, ": tensor ", quoted(t.name));
+    const std::string who = cat(file_, ": tensor ", quote(t.name));
     std::uint64_t element_bytes = 0;
     std::array<std::uint64_t, 2> range{};
     bool has_type = false, has_shape = false, has_range = false;
@@ -192,7 +192,7 @@ class HeaderReader {
         auto type = string();
         if (!type) return failed(type);
         const auto known = std::ranges::find(kTypes, *type, &ElementType::name);
-        if (known == std::end(kTypes)) return fail(cat(who, " has the unknown type ", quoted(*type)));
+        if (known == std::end(kTypes)) return fail(cat(who, " has the unknown type ", quote(*type)));
         t.type = known->name;
         t.dtype = dtype_of(t.type);
         element_bytes = known->bytes;
@@ -209,7 +209,7 @@ class HeaderReader {
         if (!count) return failed(count);
         return *count == 2 ? Result<>() : fail(cat(who, " needs two data_offsets"));
       }
-      return fail(cat(who, " has a repeated or unknown entry ", quoted(key)));
+      return fail(cat(who, " has a repeated or unknown entry ", quote(key)));
     };
     if (auto ok = object(field); !ok) return failed(ok);
     if (!has_type || !has_shape || !has_range) return fail(cat(who, " lacks dtype, shape or data_offsets"));
@@ -244,8 +244,7 @@ Result<> check_cover(std::vector<SafetensorsTensor>& tensors, std::uint64_t begi
   });
   for (const SafetensorsTensor& t : tensors) {
     if (t.offset != begin)
-      return fail(
-          cat(file, ": tensor ", quoted(t.name), t.offset < begin ? " overlaps another" : " lies behind a gap"));
+      return fail(cat(file, ": tensor ", quote(t.name), t.offset < begin ? " overlaps another" : " lies behind a gap"));
     begin += t.bytes;
   }
   if (begin != end) return fail(cat(file, " has ", end - begin, " bytes after its last tensor"));
@@ -270,7 +269,7 @@ void append_json(std::string& out, std::string_view text) {
 }  // namespace
 
 Result<Safetensors> Safetensors::read(std::shared_ptr<const ByteSource> source) {
-  const std::string file = quoted(source->name(), 200);
+  const std::string file = quote(source->name(), 200);
   const std::uint64_t size = source->size();
   if (size < 8) return fail(cat(file, size == 0 ? " is empty" : " is too short to be a safetensors file"));
   std::uint64_t length = 0;
@@ -288,10 +287,10 @@ Result<Safetensors> Safetensors::read(std::shared_ptr<const ByteSource> source) 
   if (auto ok = check_cover(out.tensors_, 8 + length, size, file); !ok) return failed(ok);
   std::ranges::sort(out.tensors_, {}, &SafetensorsTensor::name);
   const auto twice = std::ranges::adjacent_find(out.tensors_, {}, &SafetensorsTensor::name);
-  if (twice != out.tensors_.end()) return fail(cat(file, ": tensor ", quoted(twice->name), " occurs twice"));
+  if (twice != out.tensors_.end()) return fail(cat(file, ": tensor ", quote(twice->name), " occurs twice"));
   std::ranges::sort(out.metadata_);
   const auto key = std::ranges::adjacent_find(out.metadata_, {}, &std::pair<std::string, std::string>::first);
-  if (key != out.metadata_.end()) return fail(cat(file, ": metadata key ", quoted(key->first), " occurs twice"));
+  if (key != out.metadata_.end()) return fail(cat(file, ": metadata key ", quote(key->first), " occurs twice"));
   out.source_ = std::move(source);
   return out;
 }
@@ -315,7 +314,7 @@ void SafetensorsWriter::set_metadata(std::string_view key, std::string_view text
 }
 
 Result<> SafetensorsWriter::add_tensor(std::string_view name, DType dtype, std::span<const std::uint64_t> shape) {
-  const std::string who = cat("tensor ", quoted(name));
+  const std::string who = cat("tensor ", quote(name));
   if (!utf8::valid(name) || name == kMetadata) return fail(cat(who, " cannot be written under this name"));
   if (std::ranges::find(tensors_, name, &Tensor::name) != tensors_.end())
     return fail(cat(who, " occurs twice in the file to write"));
@@ -370,7 +369,7 @@ Result<> SafetensorsWriter::write(ByteSink& sink, const TensorData& data) const 
     LimitedSink body(sink, tensors_[i].bytes);
     if (auto ok = data(i, body); !ok) return ok;
     if (body.left() > 0)
-      return fail(cat("tensor ", quoted(tensors_[i].name), " was given ", body.left(), " bytes too few"));
+      return fail(cat("tensor ", quote(tensors_[i].name), " was given ", body.left(), " bytes too few"));
   }
   return {};
 }

@@ -119,7 +119,7 @@ Result<> Tokenizer::index_bytes() {
     if (type(id) != TokenType::byte) continue;
     const auto byte = byte_of(text(id));
     if (!byte)
-      return fail(cat("tokenizer.ggml.tokens entry ", id, " is a byte token by its type, but reads ", quoted(text(id)),
+      return fail(cat("tokenizer.ggml.tokens entry ", id, " is a byte token by its type, but reads ", quote(text(id)),
                       " and not <0xHH>"));
     byte_tokens_[*byte] = id;
   }
@@ -141,7 +141,7 @@ Result<> Tokenizer::index_merges() {
     for (std::size_t rank = begin; rank < end; rank++) {
       NamedMerge& merge = batch[rank - begin];
       if (!merge.split(vocabulary_.merges[rank]))
-        return fail(cat("tokenizer.ggml.merges entry ", rank, " reads ", quoted(vocabulary_.merges[rank]),
+        return fail(cat("tokenizer.ggml.merges entry ", rank, " reads ", quote(vocabulary_.merges[rank]),
                         " and not 'left right'"));
       for (int i = 0; i < 3; i++) merge.prepared[i] = index_.prepare(merge.name(i));
     }
@@ -150,8 +150,8 @@ Result<> Tokenizer::index_merges() {
       for (int i = 0; i < 3; i++) {
         merge.ids[i] = index_.find(tokens, merge.name(i), merge.prepared[i]);
         if (merge.ids[i] == no_token)
-          return fail(cat("tokenizer.ggml.merges entry ", rank, " reads ", quoted(vocabulary_.merges[rank]), ", but ",
-                          quoted(merge.name(i)), " is not in tokenizer.ggml.tokens"));
+          return fail(cat("tokenizer.ggml.merges entry ", rank, " reads ", quote(vocabulary_.merges[rank]), ", but ",
+                          quote(merge.name(i)), " is not in tokenizer.ggml.tokens"));
       }
       merges_.prepare(merge.ids[0], merge.ids[1]);
     }

@@ -56,7 +56,7 @@ Result<Vocabulary> read_vocabulary(const Gguf& file) {
   auto model = file.get_string("tokenizer.ggml.model");
   if (!model) return failed(model);
   if (*model != "llama" && *model != "gemma4")
-    return fail(ErrorCode::unsupported, cat("tokenizer.ggml.model is ", quoted(*model),
+    return fail(ErrorCode::unsupported, cat("tokenizer.ggml.model is ", quote(*model),
                                             "; only the tokenizers of Gemma, 'llama' and 'gemma4', are known"));
   Vocabulary v;
   auto tokens = read_strings(file, "tokenizer.ggml.tokens");

@@ -235,7 +235,7 @@ Result<std::vector<KernelTime>> CommandList::submit_timed() {
     const auto piece = impl.piece(at);
     const std::size_t first = times.size();
     for (const Impl::Command& c : piece)
-      if (c.runs()) times.push_back({c.kernel->name(), 0});
+      if (c.runs()) times.push_back({c.kernel->name(), 0, static_cast<std::size_t>(&c - impl.commands.data())});
     nanoseconds.assign(times.size() - first, 0);
     const bool timed =
         !nanoseconds.empty() && rullama_host_timing_start(device, static_cast<std::uint32_t>(nanoseconds.size()));

@@ -46,6 +46,7 @@ struct Grid {
 struct KernelTime {
   std::string name;
   double nanoseconds = 0;
+  std::size_t command = 0;  // its index in the list
 };
 
 class CommandList {

@@ -66,6 +66,9 @@ class Device : public std::enable_shared_from_this<Device> {
   Device& operator=(const Device&) = delete;
 
   [[nodiscard]] const Capabilities& capabilities() const { return capabilities_; }
+  // Kernels are chosen as for a device of these capabilities, which this one must have: for tests of what other devices
+  // get.
+  void assume(Capabilities capabilities) { capabilities_ = std::move(capabilities); }
 
   // Usable as storage, and as source and target of copies.
   [[nodiscard]] Result<Buffer> buffer(std::uint64_t bytes, std::string_view what);

@@ -26,7 +26,8 @@ class Program {
   virtual ~Program() = default;
   // Fills an input from `data`, which has the input's size.
   [[nodiscard]] virtual Result<> write(Var input, std::span<const std::byte> data) = 0;
-  // Runs all nodes; `position` is the position of the first row in its sequence (caches, masks). The GPU may still work when this returns.
+  // Runs all nodes; `position` is the position of the first row in its sequence (caches, masks). The GPU may still work
+  // when this returns.
   [[nodiscard]] virtual Result<> run(std::uint32_t position) = 0;
   // The first out.size() bytes of a kept tensor. Waits.
   [[nodiscard]] virtual Result<> read(Var kept, std::span<std::byte> out) = 0;

@@ -12,7 +12,8 @@ namespace rullama {
 using gpu::Buffer;
 
 GpuCall::GpuCall(gpu::Device& device, gpu::CommandList& list, std::vector<std::size_t>& commands,
-                 std::vector<std::shared_ptr<Buffer>>& scratch, Precision precision_, std::uint32_t position_, bool again)
+                 std::vector<std::shared_ptr<Buffer>>& scratch, Precision precision_, std::uint32_t position_,
+                 bool again)
     : caps(device.capabilities()),
       precision(precision_),
       position(position_),
@@ -143,8 +144,22 @@ class GpuProgram final : public Program {
     if (auto ok = update(position); !ok) return failed(ok);
     auto times = list_.submit_timed();
     if (!times) return failed(times);
+    // A node's kernels are summed up: only the node's cost is known.
     std::vector<NodeTime> out;
-    for (gpu::KernelTime& t : *times) out.push_back({std::move(t.name), t.nanoseconds, {}});
+    auto time = times->begin();
+    for (std::size_t n = 0; n < state_.size(); n++) {
+      if (state_[n].commands.empty()) continue;
+      NodeTime node;
+      std::size_t kernels = 0;
+      for (; time != times->end() && time->command <= state_[n].commands.back(); ++time, kernels++) {
+        node.name = std::move(time->name);
+        node.nanoseconds += time->nanoseconds;
+      }
+      if (kernels == 0) continue;
+      if (kernels > 1) node.name = graph_.nodes()[n].op->name();
+      node.cost = cost(n);
+      out.push_back(std::move(node));
+    }
     return out;
   }
 
@@ -171,6 +186,14 @@ class GpuProgram final : public Program {
     call.in = in;
     call.out = out;
     return node.op->record(call);
+  }
+
+  [[nodiscard]] Cost cost(std::size_t n) const {
+    const Node& node = graph_.nodes()[n];
+    std::vector<TensorDesc> in, out;
+    for (const TensorId id : node.in) in.push_back(graph_.tensors()[id].desc);
+    for (const TensorId id : node.out) out.push_back(graph_.tensors()[id].desc);
+    return node.op->cost(in, out);
   }
 
   GpuView view(TensorId id) const {

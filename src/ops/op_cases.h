@@ -26,5 +26,13 @@ std::vector<OpCase> rope_cases();
 std::vector<OpRefusal> rope_refusals();
 std::vector<OpCase> slice_cases();
 std::vector<OpRefusal> slice_refusals();
+std::vector<OpCase> adamw_cases();
+std::vector<OpRefusal> adamw_refusals();
+std::vector<OpCase> cross_entropy_cases();
+std::vector<OpRefusal> cross_entropy_refusals();
+std::vector<OpCase> layer_norm_cases();
+std::vector<OpRefusal> layer_norm_refusals();
+std::vector<OpCase> transpose_cases();
+std::vector<OpRefusal> transpose_refusals();
 
 }  // namespace rullama

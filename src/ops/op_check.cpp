@@ -3,10 +3,8 @@
 #include <cstring>
 
 #include "base/half.h"
-#include "base/random.h"
 #include "base/text.h"
-#include "ops/differentiate.h"
-#include "ops/op_table.h"
+#include "ops/op_ready.h"
 
 namespace rullama {
 namespace {
@@ -15,39 +13,6 @@ std::uint64_t seed_of(std::string_view text) {  // FNV-1a
   std::uint64_t h = 1469598103934665603ull;
   for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 1099511628211ull;
   return h;
-}
-
-std::vector<double> draw(const Fill& fill, std::uint64_t count, Random& random) {
-  std::vector<double> values(count);
-  for (std::uint64_t i = 0; i < count; i++) {
-    switch (fill.kind) {
-      case Fill::Kind::normal: values[i] = fill.a + fill.b * random.normal(); break;
-      case Fill::Kind::uniform: values[i] = fill.a + (fill.b - fill.a) * random.uniform(); break;
-      case Fill::Kind::ids: values[i] = std::floor(fill.a + (fill.b - fill.a) * random.uniform()); break;
-      case Fill::Kind::function: values[i] = fill.at(i); break;
-    }
-  }
-  return values;
-}
-
-std::vector<std::byte> encode(DType dtype, std::uint64_t columns, const std::vector<double>& values) {
-  const std::size_t rows = columns ? values.size() / columns : 0;
-  std::vector<std::byte> bytes(rows * row_bytes(dtype, columns));
-  if (dtype == DType::U32) {
-    for (std::size_t i = 0; i < values.size(); i++) {
-      const auto v = static_cast<std::uint32_t>(values[i]);
-      std::memcpy(bytes.data() + 4 * i, &v, 4);
-    }
-    return bytes;
-  }
-  const std::vector<float> floats(values.begin(), values.end());
-  const DTypeInfo& type = info(dtype);
-  if (!floats.empty()) type.encode(floats.data(), floats.size() / type.block_elements, bytes.data());
-  return bytes;
-}
-
-bool is_outside(const CaseInput& input) {
-  return input.outside || input.state || (input.desc.dtype != DType::F32 && input.desc.dtype != DType::U32);
 }
 
 std::vector<double> decode(const TensorDesc& desc, const std::vector<std::byte>& bytes) {
@@ -71,73 +36,6 @@ std::vector<double> decode(const TensorDesc& desc, const std::vector<std::byte>&
   return out;
 }
 
-// The values of all inputs as bytes of their types, the same on every backend.
-std::vector<std::vector<std::byte>> input_bytes(const OpCase& c, Random& random) {
-  std::vector<std::vector<std::byte>> bytes;
-  for (const CaseInput& input : c.inputs) {
-    const Shape& shape = input.desc.shape;
-    bytes.push_back(encode(input.desc.dtype, shape.back(), draw(input.fill, shape.elements(), random)));
-  }
-  return bytes;
-}
-
-struct Ready {  // a case built for one backend, its inputs written
-  Graph graph;
-  std::vector<Var> in, out, dout, gradients;
-  std::vector<std::shared_ptr<Tensor>> states;
-  std::unique_ptr<Program> program;
-};
-
-Result<std::unique_ptr<Ready>> build_case(const OpCase& c, Backend& backend, Precision precision, bool derivative,
-                                          const std::vector<std::vector<std::byte>>& bytes, Random& random) {
-  auto ready = std::make_unique<Ready>();
-  Graph& graph = ready->graph;
-  for (std::size_t i = 0; i < c.inputs.size(); i++) {
-    const CaseInput& input = c.inputs[i];
-    if (!is_outside(input)) {
-      ready->in.push_back(graph.input(input.name, input.desc));
-      continue;
-    }
-    Result<std::shared_ptr<Tensor>> tensor;
-    if (input.state) {
-      tensor = backend.make_tensor(input.desc, input.name);
-      if (tensor)
-        if (auto ok = backend.write(**tensor, 0, bytes[i]); !ok) return failed(ok);
-    } else {
-      tensor = backend.load_tensor(input.desc, input.name, std::make_shared<MemorySource>(input.name, bytes[i]), 0);
-    }
-    if (!tensor) return failed(tensor);
-    if (input.state) ready->states.push_back(*tensor);
-    ready->in.push_back(graph.tensor(input.name, *tensor));
-  }
-  ready->out = c.build(graph, ready->in);
-  if (auto ok = graph.status(); !ok) return failed(ok);
-  for (Var& v : ready->out) graph.keep(v);
-  std::vector<std::vector<std::byte>> dout_bytes;
-  if (derivative) {
-    std::vector<Var> wrt;
-    for (std::size_t i = 0; i < c.inputs.size(); i++)
-      if (c.inputs[i].desc.dtype == DType::F32 && !is_outside(c.inputs[i])) wrt.push_back(ready->in[i]);
-    for (const Var v : ready->out) {
-      ready->dout.push_back(graph.input("dout", v.desc()));
-      dout_bytes.push_back(encode(DType::F32, v.shape().back(), draw(Fill::normal(), v.shape().elements(), random)));
-    }
-    auto gradients = differentiate(graph, ready->out, ready->dout, wrt);
-    if (!gradients) return failed(gradients);
-    ready->gradients = *gradients;
-    for (const Var g : ready->gradients) graph.keep(g);
-  }
-  auto program = backend.compile(graph, precision);
-  if (!program) return failed(program);
-  ready->program = std::move(*program);
-  for (std::size_t i = 0; i < c.inputs.size(); i++)
-    if (!is_outside(c.inputs[i]))
-      if (auto ok = ready->program->write(ready->in[i], bytes[i]); !ok) return failed(ok);
-  for (std::size_t i = 0; i < ready->dout.size(); i++)
-    if (auto ok = ready->program->write(ready->dout[i], dout_bytes[i]); !ok) return failed(ok);
-  return ready;
-}
-
 Result<std::vector<double>> fetch(Program& program, Var v) {
   std::vector<std::byte> bytes(v.desc().bytes());
   if (!bytes.empty())
@@ -151,10 +49,9 @@ std::string label(const OpCase& c) { return cat(c.op, " ", c.format, " ", c.shap
 
 Result<std::vector<CaseOutput>> run_case(const OpCase& c, Backend& backend, Precision precision, bool derivative) {
   Random random(seed_of(label(c)));
-  const auto bytes = input_bytes(c, random);
-  auto ready = build_case(c, backend, precision, derivative, bytes, random);
+  auto ready = build_case(c, backend, precision, Filling::full, random, derivative);
   if (!ready) return failed(ready);
-  Ready& r = **ready;
+  ReadyCase& r = **ready;
   if (auto ok = r.program->run(c.position); !ok) return failed(ok);
   std::vector<CaseOutput> outputs;
   for (std::size_t i = 0; i < r.out.size(); i++) {
@@ -169,7 +66,7 @@ Result<std::vector<CaseOutput>> run_case(const OpCase& c, Backend& backend, Prec
   }
   std::size_t g = 0;
   for (std::size_t i = 0; derivative && i < c.inputs.size(); i++) {
-    if (c.inputs[i].desc.dtype != DType::F32 || is_outside(c.inputs[i])) continue;
+    if (!has_gradient(c.inputs[i])) continue;
     const Var gradient = r.gradients[g++];
     if (!gradient) continue;
     auto values = fetch(*r.program, gradient);
@@ -189,24 +86,24 @@ std::string compare_case(const OpCase& c, std::span<const CaseOutput> expected, 
     std::size_t at = e.size();
     for (const double v : e) largest = std::max(largest, std::abs(v));
     for (std::size_t i = 0; i < e.size(); i++) {
-      const double allowed = precision == Precision::fast && c.fast > 0 ? c.fast * largest
-                                                                        : c.absolute + c.relative * std::abs(e[i]);
+      const double allowed =
+          precision == Precision::fast && c.fast > 0 ? c.fast * largest : c.absolute + c.relative * std::abs(e[i]);
       const double excess = std::abs(e[i] - f[i]) - allowed;
-      if (at == e.size() ? !(excess <= 0) : excess > worst || (std::isnan(excess) && !std::isnan(worst))) worst = excess, at = i;
+      if (at == e.size() ? !(excess <= 0) : excess > worst || (std::isnan(excess) && !std::isnan(worst)))
+        worst = excess, at = i;
     }
     if (at < e.size())
-      return cat(label(c), ": ", expected[o].name, " element ", at, " of ", e.size(), " is ", f[at], ", expected ", e[at],
-                 " (largest magnitude ", largest, ")");
+      return cat(label(c), ": ", expected[o].name, " element ", at, " of ", e.size(), " is ", f[at], ", expected ",
+                 e[at], " (largest magnitude ", largest, ")");
   }
   return {};
 }
 
 std::string check_finite_differences(const OpCase& c, Backend& cpu, std::size_t samples) {
   Random random(seed_of(label(c)));
-  const auto bytes = input_bytes(c, random);
-  auto ready = build_case(c, cpu, Precision::reference, true, bytes, random);
+  auto ready = build_case(c, cpu, Precision::reference, Filling::full, random, true);
   if (!ready) return cat(label(c), ": ", ready.error().message);
-  Ready& r = **ready;
+  ReadyCase& r = **ready;
   if (auto ok = r.program->run(c.position); !ok) return ok.error().message;
   std::vector<std::vector<double>> dout;
   for (const Var v : r.dout) {
@@ -226,7 +123,7 @@ std::string check_finite_differences(const OpCase& c, Backend& cpu, std::size_t 
   };
   std::size_t g = 0;
   for (std::size_t i = 0; i < c.inputs.size(); i++) {
-    if (c.inputs[i].desc.dtype != DType::F32 || is_outside(c.inputs[i])) continue;
+    if (!has_gradient(c.inputs[i])) continue;
     const Var gradient = r.gradients[g++];
     if (auto ok = r.program->run(c.position); !ok) return ok.error().message;
     std::vector<double> values(c.inputs[i].desc.shape.elements(), 0.0);
@@ -238,9 +135,10 @@ std::string check_finite_differences(const OpCase& c, Backend& cpu, std::size_t 
     double largest = 0;
     for (const double v : values) largest = std::max(largest, std::abs(v));
     std::vector<float> x(values.size());
-    std::memcpy(x.data(), bytes[i].data(), bytes[i].size());
+    std::memcpy(x.data(), r.bytes[i].data(), r.bytes[i].size());
     for (std::size_t s = 0; s < std::min(samples, x.size()); s++) {
-      const std::size_t at = x.size() <= samples ? s : static_cast<std::size_t>(random.uniform() * static_cast<double>(x.size()));
+      const std::size_t at =
+          x.size() <= samples ? s : static_cast<std::size_t>(random.uniform() * static_cast<double>(x.size()));
       const float keep = x[at], h = 1e-2f * std::max(1.0f, std::abs(keep));
       // fourth-order central difference: the outputs are f32, so the step cannot be small
       const auto shifted = [&](float by) {

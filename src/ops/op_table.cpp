@@ -21,6 +21,10 @@ std::vector<T> join(std::initializer_list<std::vector<T> (*)()> parts) {
 
 std::vector<OpCase> op_cases() {
   return join<OpCase>({
+      transpose_cases,
+      layer_norm_cases,
+      cross_entropy_cases,
+      adamw_cases,
       attention_cases,
       cache_write_cases,
       elementwise_cases,
@@ -37,6 +41,10 @@ std::vector<OpCase> op_cases() {
 
 std::vector<OpRefusal> op_refusals() {
   return join<OpRefusal>({
+      transpose_refusals,
+      layer_norm_refusals,
+      cross_entropy_refusals,
+      adamw_refusals,
       attention_refusals,
       cache_write_refusals,
       elementwise_refusals,

@@ -17,12 +17,16 @@ namespace rullama {
 // How an input is filled; all draws come from the case's own generator, so a case is the same everywhere.
 struct Fill {
   enum class Kind : std::uint8_t { normal, uniform, ids, function } kind = Kind::normal;
-  double a = 0, b = 1;                           // normal: mean and deviation; uniform: [a, b); ids: [a, b) whole
-  std::function<double(std::uint64_t)> at;       // function: value of element i
-  [[nodiscard]] static Fill normal(double deviation = 1, double mean = 0) { return {Kind::normal, mean, deviation, {}}; }
+  double a = 0, b = 1;                      // normal: mean and deviation; uniform: [a, b); ids: [a, b) whole
+  std::function<double(std::uint64_t)> at;  // function: value of element i
+  [[nodiscard]] static Fill normal(double deviation = 1, double mean = 0) {
+    return {Kind::normal, mean, deviation, {}};
+  }
   [[nodiscard]] static Fill uniform(double lo, double hi) { return {Kind::uniform, lo, hi, {}}; }
   [[nodiscard]] static Fill ids(double end) { return {Kind::ids, 0, end, {}}; }
-  [[nodiscard]] static Fill function(std::function<double(std::uint64_t)> at) { return {Kind::function, 0, 0, std::move(at)}; }
+  [[nodiscard]] static Fill function(std::function<double(std::uint64_t)> at) {
+    return {Kind::function, 0, 0, std::move(at)};
+  }
 };
 
 struct CaseInput {

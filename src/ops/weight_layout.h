@@ -34,8 +34,8 @@ struct LayoutPiece {
   std::vector<std::byte> data;
 };
 
-// Lays out rows [row0, row0 + rows) of a part of `part_rows` rows, whose file bytes are `src`. Each piece is a multiple of
-// 4 bytes if row0 and rows are even or the piece reaches the end of the part.
+// Lays out rows [row0, row0 + rows) of a part of `part_rows` rows, whose file bytes are `src`. Each piece is a multiple
+// of 4 bytes if row0 and rows are even or the piece reaches the end of the part.
 [[nodiscard]] std::vector<LayoutPiece> lay_out(DType dtype, std::uint64_t part_rows, std::uint64_t columns,
                                                std::uint64_t row0, std::uint64_t rows, std::span<const std::byte> src);
 

@@ -91,7 +91,7 @@ Result<Role> role_of(const Json& json, const std::string& where) {
   for (const Role role : {Role::system, Role::developer, Role::user, Role::assistant, Role::tool})
     if (name == role_name(role)) return role;
   return fail(
-      cat(where, " has role ", rullama::quoted(name), "; it must be system, developer, user, assistant or tool"));
+      cat(where, " has role ", rullama::quote(name), "; it must be system, developer, user, assistant or tool"));
 }
 
 Result<ContentPart> part_of(const Json& json, const std::string& where) {
@@ -107,7 +107,7 @@ Result<ContentPart> part_of(const Json& json, const std::string& where) {
   if (type == "audio" || type == "input_audio") return ContentPart{Kind::audio, {}};
   if (type == "video") return ContentPart{Kind::video, {}};
   return fail(
-      cat(where, " has a content part of type ", rullama::quoted(type), "; text, image, audio and video are known"));
+      cat(where, " has a content part of type ", rullama::quote(type), "; text, image, audio and video are known"));
 }
 
 Result<> read_content(const Json& content, const std::string& where, Message& message) {
@@ -141,7 +141,7 @@ Result<ToolCall> call_of(const Json& json, const std::string& where) {
   if (arguments.is_null()) return call;
   auto value = arguments.is_string() ? value_from_json(arguments.get_ref<const std::string&>()) : value_of(arguments);
   if (!value || !value->is_object())
-    return fail(cat(where, " calls ", rullama::quoted(call.name), " with arguments that are no JSON object"));
+    return fail(cat(where, " calls ", rullama::quote(call.name), " with arguments that are no JSON object"));
   call.arguments = std::move(*value);
   return call;
 }

@@ -32,7 +32,8 @@ struct TextModel {
 
 class Runner {
  public:
-  Runner(std::shared_ptr<const TextModel> model, Precision precision) : model_(std::move(model)), precision_(precision) {}
+  Runner(std::shared_ptr<const TextModel> model, Precision precision)
+      : model_(std::move(model)), precision_(precision) {}
 
   [[nodiscard]] Result<> make_cache(std::uint32_t context, std::uint32_t batch, DType dtype);
   [[nodiscard]] const KvCache& cache() const { return cache_; }

@@ -207,11 +207,12 @@ Result<> Sequence::save(const Emit& emit) const {
   if (auto ok = emit(std::as_bytes(std::span(tokens_).first(evaluated_))); !ok) return ok;
   std::vector<std::byte> rows;
   for (const LayerPart& part : parts(cache(), evaluated_)) {
-    auto ok = for_each_slot_run(part.slots, part.first, part.count, [&](std::uint64_t slot, std::uint32_t n) -> Result<> {
-      rows.resize(n * part.slot_bytes);
-      if (auto got = model_->backend->read(*part.tensor, slot * part.slot_bytes, rows); !got) return got;
-      return emit(rows);
-    });
+    auto ok =
+        for_each_slot_run(part.slots, part.first, part.count, [&](std::uint64_t slot, std::uint32_t n) -> Result<> {
+          rows.resize(n * part.slot_bytes);
+          if (auto got = model_->backend->read(*part.tensor, slot * part.slot_bytes, rows); !got) return got;
+          return emit(rows);
+        });
     if (!ok) return ok;
   }
   return {};
@@ -219,17 +220,17 @@ Result<> Sequence::save(const Emit& emit) const {
 
 Result<> Sequence::restore(const ByteSource& file) {
   const auto bad = [&](std::string_view why) {
-    return fail(cat("prompt cache ", quoted(file.name()), " ", why, "; delete it to start anew"));
+    return fail(cat("prompt cache ", quote(file.name()), " ", why, "; delete it to start anew"));
   };
   Header header;
   if (file.size() < sizeof header) return bad("is too short");
   if (auto ok = file.read(0, std::as_writable_bytes(std::span(&header, 1))); !ok) return ok;
-  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0 || header.version != 1) return bad("is not a prompt cache of this version");
+  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0 || header.version != 1)
+    return bad("is not a prompt cache of this version");
   if (header.fingerprint != fingerprint()) return bad("was made with another model");
   if (header.kv_type != static_cast<std::uint32_t>(kv_type_)) return bad("was made with another --kv-type");
   if (header.oldest > header.tokens) return bad("is damaged");
-  if (header.tokens > context())
-    return bad(cat("holds ", header.tokens, " tokens and the context is ", context()));
+  if (header.tokens > context()) return bad(cat("holds ", header.tokens, " tokens and the context is ", context()));
 
   const std::uint32_t saved_oldest = oldest_;
   oldest_ = header.oldest;
@@ -250,12 +251,13 @@ Result<> Sequence::restore(const ByteSource& file) {
     // only what the ring can hold
     const auto skip = static_cast<std::uint32_t>(part.count > part.slots ? part.count - part.slots : 0);
     at += skip * part.slot_bytes;
-    auto ok = for_each_slot_run(part.slots, part.first + skip, part.count - skip, [&](std::uint64_t slot, std::uint32_t n) -> Result<> {
-      rows.resize(n * part.slot_bytes);
-      if (auto got = file.read(at, rows); !got) return got;
-      at += rows.size();
-      return model_->backend->write(*part.tensor, slot * part.slot_bytes, rows);
-    });
+    auto ok = for_each_slot_run(part.slots, part.first + skip, part.count - skip,
+                                [&](std::uint64_t slot, std::uint32_t n) -> Result<> {
+                                  rows.resize(n * part.slot_bytes);
+                                  if (auto got = file.read(at, rows); !got) return got;
+                                  at += rows.size();
+                                  return model_->backend->write(*part.tensor, slot * part.slot_bytes, rows);
+                                });
     if (!ok) return ok;
   }
   tokens_ = std::move(tokens);

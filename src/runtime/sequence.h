@@ -26,7 +26,8 @@ class Sequence {
   [[nodiscard]] std::uint32_t context() const { return runner_.cache().context; }
   [[nodiscard]] const KvCache& cache() const { return runner_.cache(); }
 
-  // Appends and evaluates. On an error (also a full context, refused before anything is done) the tokens stay as they were.
+  // Appends and evaluates. On an error (also a full context, refused before anything is done) the tokens stay as they
+  // were.
   [[nodiscard]] Result<> append(std::span<const Token> ids);
   // The same with the logits of every row; `row` returns false to stop early (what is evaluated then stays).
   [[nodiscard]] Result<> append(std::span<const Token> ids, const RowSink& row);

@@ -26,18 +26,18 @@ TEST(Text, List) {
 }
 
 TEST(Text, QuotedShowsWhatATerminalMustNotGet) {
-  EXPECT_EQ(quoted("plain"), "'plain'");
-  EXPECT_EQ(quoted("\x1b[2J\n"), "'\\x1b[2J\\x0a'");
-  EXPECT_EQ(rullama::quoted("a\0b"s), "'a\\x00b'");
-  EXPECT_EQ(quoted("\xff\xe2\x82"), "'\\xff\\xe2\\x82'");
-  EXPECT_EQ(quoted("\xe2\x82\xac"), "'\xe2\x82\xac'");
-  EXPECT_EQ(quoted(""), "''");
+  EXPECT_EQ(quote("plain"), "'plain'");
+  EXPECT_EQ(quote("\x1b[2J\n"), "'\\x1b[2J\\x0a'");
+  EXPECT_EQ(rullama::quote("a\0b"s), "'a\\x00b'");
+  EXPECT_EQ(quote("\xff\xe2\x82"), "'\\xff\\xe2\\x82'");
+  EXPECT_EQ(quote("\xe2\x82\xac"), "'\xe2\x82\xac'");
+  EXPECT_EQ(quote(""), "''");
 }
 
 TEST(Text, QuotedCutsBetweenCharacters) {
   std::string euros;
   for (int i = 0; i < 100; i++) euros += "\xe2\x82\xac";
-  const std::string found = rullama::quoted(euros, 20);
+  const std::string found = rullama::quote(euros, 20);
   EXPECT_LE(found.size(), 30u);
   EXPECT_TRUE(found.ends_with("...'")) << found;
   EXPECT_TRUE(utf8::valid(found)) << found;

@@ -117,8 +117,8 @@ std::vector<Case> cases() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiny, Parity, testing::ValuesIn(cases()), [](const auto& info) {
-  std::string name = info.param.model + "_" + place_name(info.param.where);
+INSTANTIATE_TEST_SUITE_P(Tiny, Parity, testing::ValuesIn(cases()), [](const auto& test) {
+  std::string name = test.param.model + "_" + place_name(test.param.where);
   std::replace_if(name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
   return name;
 });

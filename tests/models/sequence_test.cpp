@@ -13,8 +13,8 @@ namespace {
 
 constexpr double kSame = 5e-4;
 
-std::unique_ptr<Sequence> make(const std::shared_ptr<TextModel>& model, std::uint32_t context = 160, std::uint32_t batch = 16,
-                               DType kv = DType::F32) {
+std::unique_ptr<Sequence> make(const std::shared_ptr<TextModel>& model, std::uint32_t context = 160,
+                               std::uint32_t batch = 16, DType kv = DType::F32) {
   auto made = Sequence::make(model, Precision::exact, context, batch, kv);
   EXPECT_TRUE(made.has_value()) << made.error().message;
   return std::move(*made);
@@ -185,7 +185,8 @@ TEST_P(SequenceTest, LogitsOfEveryRow) {
   }));
   ASSERT_EQ(rows.size(), 26u);
   for (const std::size_t at : {4ul, 11ul, 29ul})
-    expect_close(fresh_logits(model_, std::span(tokens).first(at + 1)), rows[at - 4], kSame, "row " + std::to_string(at));
+    expect_close(fresh_logits(model_, std::span(tokens).first(at + 1)), rows[at - 4], kSame,
+                 "row " + std::to_string(at));
   expect_close(rows.back(), logits_of(*sequence), 0, "logits after the last row");
 }
 
@@ -204,11 +205,14 @@ TEST_P(SequenceTest, BadIdsAreRefused) {
   EXPECT_NE(ok.error().message.find("outside the vocabulary"), std::string::npos) << ok.error().message;
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiny, SequenceTest, testing::Values("g3-270m.f16", "g4-e2b.f32", "g4-26b.q8_0"), [](const auto& info) {
-  std::string name = info.param;
-  std::replace_if(name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Tiny, SequenceTest, testing::Values("g3-270m.f16", "g4-e2b.f32", "g4-26b.q8_0"),
+                         [](const auto& test) {
+                           std::string name = test.param;
+                           std::replace_if(
+                               name.begin(), name.end(),
+                               [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace rullama::test

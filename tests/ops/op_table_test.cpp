@@ -1,5 +1,7 @@
 // Runs the op table: every case on the CPU's vectorised form and on the GPU against the plain form, derivatives also
 // against finite differences.
+#include "ops/op_table.h"
+
 #include <gtest/gtest.h>
 
 #include <cctype>
@@ -9,7 +11,6 @@
 #include "host/native/crew.h"
 #include "ops/cpu_backend.h"
 #include "ops/gpu_backend.h"
-#include "ops/op_table.h"
 
 namespace rullama {
 namespace {
@@ -26,6 +27,11 @@ Backend* gpu() {
     if (!device) {
       EXPECT_TRUE(std::getenv("RULLAMA_TEST_NO_GPU")) << device.error().message;
       return nullptr;
+    }
+    if (const char* kind = std::getenv("RULLAMA_TEST_KIND")) {  // "discrete": the kernels that such devices get
+      gpu::Capabilities as = (*device)->capabilities();
+      as.kind = kind;
+      (*device)->assume(as);
     }
     return make_gpu_backend(std::move(*device));
   }();

@@ -63,7 +63,8 @@ inline Golden read_golden(const std::string& name) {
   const auto json = nlohmann::json::parse(file_text(data_path("expected/" + name + ".json")));
   golden.scheme = json.at("scheme");
   for (const auto& p : json.at("prompts")) {
-    GoldenPrompt prompt{p.at("id"), p.at("text"), p.at("tokens"), p.at("greedy"), p.at("greedy_margin"), p.at("first_logit_row")};
+    GoldenPrompt prompt{p.at("id"),     p.at("text"),          p.at("tokens"),
+                        p.at("greedy"), p.at("greedy_margin"), p.at("first_logit_row")};
     golden.prompts.push_back(std::move(prompt));
   }
   golden.values = read_f32(data_path("expected/" + name + ".safetensors"));
@@ -72,13 +73,14 @@ inline Golden read_golden(const std::string& name) {
 
 inline const std::vector<std::string>& golden_names() {
   static const std::vector<std::string> names = {
-      "g3-270m.f16", "g3-270m.q8_0", "g3-270m-k.q4_k_m", "g4-e2b.f32",     "g4-e2b.q4_0",     "g4-e2b-k.q4_k_m",
-      "g4-12b.f16",  "g4-12b-k.q4_k_m", "g4-26b.f16",    "g4-26b.q8_0", "g4-26b-k.q4_k_m"};
+      "g3-270m.f16", "g3-270m.q8_0",    "g3-270m-k.q4_k_m", "g4-e2b.f32",  "g4-e2b.q4_0",    "g4-e2b-k.q4_k_m",
+      "g4-12b.f16",  "g4-12b-k.q4_k_m", "g4-26b.f16",       "g4-26b.q8_0", "g4-26b-k.q4_k_m"};
   return names;
 }
 
 // Fails with the worst element if any |found - expected| is above `tolerance`.
-inline void expect_close(std::span<const float> expected, std::span<const float> found, double tolerance, const std::string& what) {
+inline void expect_close(std::span<const float> expected, std::span<const float> found, double tolerance,
+                         const std::string& what) {
   ASSERT_EQ(expected.size(), found.size()) << what;
   std::size_t worst = 0;
   double most = -1;
@@ -87,7 +89,8 @@ inline void expect_close(std::span<const float> expected, std::span<const float>
     if (!(d <= most)) most = d, worst = i;
     if (d != d) break;
   }
-  EXPECT_LE(most, tolerance) << what << ": element " << worst << " is " << found[worst] << ", expected " << expected[worst];
+  EXPECT_LE(most, tolerance) << what << ": element " << worst << " is " << found[worst] << ", expected "
+                             << expected[worst];
 }
 
 }  // namespace rullama::test

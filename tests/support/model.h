@@ -21,7 +21,8 @@ namespace rullama::test {
 
 enum class Where { cpu, gpu };
 
-// One backend of each kind for the whole test program. Null if there is no GPU driver and RULLAMA_TEST_NO_GPU accepts that.
+// One backend of each kind for the whole test program. Null if there is no GPU driver and RULLAMA_TEST_NO_GPU accepts
+// that.
 inline std::shared_ptr<Backend> backend(Where where) {
   static std::map<Where, std::shared_ptr<Backend>> backends;
   auto& known = backends[where];
@@ -35,7 +36,8 @@ inline std::shared_ptr<Backend> backend(Where where) {
   return known = make_gpu_backend(std::move(*device));
 }
 
-inline std::shared_ptr<TextModel> load_model(const std::string& path, std::shared_ptr<Backend> backend, const WeightOptions& options = {}) {
+inline std::shared_ptr<TextModel> load_model(const std::string& path, std::shared_ptr<Backend> backend,
+                                             const WeightOptions& options = {}) {
   auto source = open_mapped(path);
   if (!source) return ADD_FAILURE() << source.error().message, nullptr;
   auto file = Gguf::read(*source);
@@ -53,7 +55,8 @@ inline std::shared_ptr<TextModel> load_model(const std::string& path, std::share
   return model;
 }
 
-inline std::shared_ptr<TextModel> load_golden_model(const std::string& name, Where where, const WeightOptions& options = {}) {
+inline std::shared_ptr<TextModel> load_golden_model(const std::string& name, Where where,
+                                                    const WeightOptions& options = {}) {
   auto b = backend(where);
   return b ? load_model(data_path("models/" + name + ".gguf"), b, options) : nullptr;
 }

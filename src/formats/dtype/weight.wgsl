@@ -16,3 +16,9 @@ struct Weight {
 struct Values32 {
   quads: array<vec4f, 8>,
 }
+
+// Kernels call this so that their layout has both bindings, whichever of them the type reads.
+fn bind_weight() {
+  _ = &w1;
+  _ = &w4;
+}

@@ -16,7 +16,7 @@ namespace rullama {
 namespace {
 
 std::unexpected<Error> writing_failed(const std::string& path) {
-  return fail(ErrorCode::io, cat("writing ", quoted(path, 200), " failed: ", std::strerror(errno)));
+  return fail(ErrorCode::io, cat("writing ", quote(path, 200), " failed: ", std::strerror(errno)));
 }
 
 }  // namespace

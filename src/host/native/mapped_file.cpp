@@ -34,13 +34,13 @@ class MappedFile final : public ByteSource {
 
   Result<> read(std::uint64_t offset, std::span<std::byte> dst) const override {
     if (offset > size_ || dst.size() > size_ - offset)
-      return fail(ErrorCode::io, cat(quoted(path_), " ends before byte ", offset + dst.size()));
+      return fail(ErrorCode::io, cat(quote(path_), " ends before byte ", offset + dst.size()));
     while (!dst.empty()) {
       const ssize_t n =
           ::pread(descriptor_, dst.data(), std::min<std::size_t>(dst.size(), 1u << 30), static_cast<off_t>(offset));
       if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return fail(ErrorCode::io, cat("reading ", quoted(path_), " failed: ", std::strerror(errno)));
-      if (n == 0) return fail(ErrorCode::io, cat(quoted(path_), " became shorter while it was being read"));
+      if (n < 0) return fail(ErrorCode::io, cat("reading ", quote(path_), " failed: ", std::strerror(errno)));
+      if (n == 0) return fail(ErrorCode::io, cat(quote(path_), " became shorter while it was being read"));
       dst = dst.subspan(static_cast<std::size_t>(n));
       offset += static_cast<std::uint64_t>(n);
     }
@@ -68,14 +68,14 @@ Result<std::shared_ptr<const ByteSource>> open_mapped(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not block here
   if (descriptor < 0)
     return fail(errno == ENOENT ? ErrorCode::not_found : ErrorCode::io,
-                cat("cannot open ", quoted(path, 200), ": ", std::strerror(errno)));
+                cat("cannot open ", quote(path, 200), ": ", std::strerror(errno)));
   struct stat status{};
   const bool known = ::fstat(descriptor, &status) == 0;
   if (!known || !S_ISREG(status.st_mode)) {
     ::close(descriptor);
     const bool folder = known && S_ISDIR(status.st_mode);
     return fail(ErrorCode::io,
-                cat(quoted(path, 200), folder ? " is a folder, expected a file" : " is not a regular file"));
+                cat(quote(path, 200), folder ? " is a folder, expected a file" : " is not a regular file"));
   }
   const auto size = static_cast<std::uint64_t>(status.st_size);
   void* address = nullptr;
@@ -84,7 +84,7 @@ Result<std::shared_ptr<const ByteSource>> open_mapped(const std::string& path) {
     if (address == MAP_FAILED) {
       const int why = errno;
       ::close(descriptor);
-      return fail(ErrorCode::io, cat("cannot map ", quoted(path, 200), ": ", std::strerror(why)));
+      return fail(ErrorCode::io, cat("cannot map ", quote(path, 200), ": ", std::strerror(why)));
     }
   }
   return std::make_shared<const MappedFile>(path, descriptor, size, address);

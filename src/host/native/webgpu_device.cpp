@@ -18,12 +18,14 @@
 
 namespace rullama::host {
 
-void wait_until(WGPUInstance instance, WGPUFuture future, const bool& done) {
+void wait_until(WGPUInstance instance, WGPUFuture future, const bool& done, std::chrono::microseconds poll) {
+  const auto sleep_from = std::chrono::steady_clock::now() + poll;
   while (!done) {
     if constexpr (kDawn) {
       WGPUFutureWaitInfo info = WGPU_FUTURE_WAIT_INFO_INIT;
       info.future = future;
-      if (wgpuInstanceWaitAny(instance, 1, &info, 1'000'000'000) == WGPUWaitStatus_Error) return;
+      const std::uint64_t nanoseconds = std::chrono::steady_clock::now() < sleep_from ? 0 : 1'000'000'000;
+      if (wgpuInstanceWaitAny(instance, 1, &info, nanoseconds) == WGPUWaitStatus_Error) return;
     } else {
       wgpuInstanceProcessEvents(instance);
       if (!done) std::this_thread::sleep_for(std::chrono::microseconds(20));
@@ -195,8 +197,8 @@ std::size_t choose(const std::vector<Adapter>& all, std::string_view selector) {
   for (std::size_t i = 0; i < all.size(); i++)
     if (lower(all[i].name).find(lower(selector)) != std::string::npos) return i;
   std::string names;
-  for (std::size_t i = 0; i < all.size(); i++) names += cat(i ? ", " : "", i, " ", quoted(all[i].name));
-  open_error = all.empty() ? std::string(kNoDriver) : cat("no GPU matches ", quoted(selector), "; there are ", names);
+  for (std::size_t i = 0; i < all.size(); i++) names += cat(i ? ", " : "", i, " ", quote(all[i].name));
+  open_error = all.empty() ? std::string(kNoDriver) : cat("no GPU matches ", quote(selector), "; there are ", names);
   return all.size();
 }
 

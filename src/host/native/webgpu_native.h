@@ -3,6 +3,7 @@
 
 #include <webgpu/webgpu.h>
 
+#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -65,8 +66,8 @@ extern "C" float wgpuQueueGetTimestampPeriod(WGPUQueue queue);
 }
 
 // Blocks until `done`, or until waiting itself fails. Dawn sleeps in the driver; wgpu-native can only be asked again
-// and again.
-void wait_until(WGPUInstance instance, WGPUFuture future, const bool& done);
+// and again. `poll`: so long Dawn is asked again and again too, which wakes some 30 us earlier than sleeping.
+void wait_until(WGPUInstance instance, WGPUFuture future, const bool& done, std::chrono::microseconds poll = {});
 [[nodiscard]] inline WGPUCallbackMode callback_mode() {
   return kDawn ? WGPUCallbackMode_WaitAnyOnly : WGPUCallbackMode_AllowProcessEvents;
 }

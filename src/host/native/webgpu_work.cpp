@@ -11,8 +11,9 @@
 namespace rullama::host {
 namespace {
 
-constexpr std::uint64_t kMostReadback = 64u << 20;  // bytes fetched at a time
-constexpr std::uint32_t kMostTimed = 2048;          // dispatches: WebGPU allows 4096 stamps in a set
+constexpr std::uint64_t kMostReadback = 64u << 20;       // bytes fetched at a time
+constexpr std::chrono::microseconds kPollResults(4000);  // of a token, mostly; on a CPU driver it would be in the way
+constexpr std::uint32_t kMostTimed = 2048;               // dispatches: WebGPU allows 4096 stamps in a set
 
 WGPUBuffer buffer_of(Handle h) { return reinterpret_cast<WGPUBuffer>(h); }
 
@@ -67,7 +68,8 @@ bool read_piece(NativeDevice& d, WGPUBuffer from, std::uint64_t at, void* dst, s
   info.callback = [](WGPUMapAsyncStatus status, WGPUStringView message, void* user, void*) {
     *static_cast<Got*>(user) = {true, status == WGPUMapAsyncStatus_Success, text(message)};
   };
-  wait_until(d.instance, wgpuBufferMapAsync(d.readback, WGPUMapMode_Read, 0, bytes, info), got.done);
+  const auto poll = d.kind == "cpu" ? std::chrono::microseconds(0) : kPollResults;
+  wait_until(d.instance, wgpuBufferMapAsync(d.readback, WGPUMapMode_Read, 0, bytes, info), got.done, poll);
   const void* mapped = got.ok ? wgpuBufferGetConstMappedRange(d.readback, 0, bytes) : nullptr;
   if (mapped) std::memcpy(dst, mapped, bytes);
   if (got.ok) wgpuBufferUnmap(d.readback);

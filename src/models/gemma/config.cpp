@@ -23,7 +23,8 @@ class Keys {
   [[nodiscard]] bool has(std::string_view key) const { return file_.find(full(key)) != nullptr; }
 
   // An integer in [lo, hi]; `absent` where the key is missing, or an error if that is not given.
-  std::uint32_t integer(std::string_view key, std::uint32_t lo, std::uint32_t hi, std::optional<std::uint32_t> absent = {}) {
+  std::uint32_t integer(std::string_view key, std::uint32_t lo, std::uint32_t hi,
+                        std::optional<std::uint32_t> absent = {}) {
     if (!has(key)) return absent ? *absent : missing(key);
     return bounded(key, take(file_.get_u64(full(key))), lo, hi);
   }
@@ -40,7 +41,7 @@ class Keys {
     if (!has(key)) return absent;
     const float v = take(file_.get_f32(full(key)));
     if (!std::isfinite(v) || v < lo || (open && v == lo))
-      note(cat("key ", quoted(full(key)), " is ", v, ", expected a number ", open ? "above " : "of at least ", lo));
+      note(cat("key ", quote(full(key)), " is ", v, ", expected a number ", open ? "above " : "of at least ", lo));
     return v;
   }
   template <class T>
@@ -56,12 +57,12 @@ class Keys {
 
  private:
   std::uint32_t missing(std::string_view key) {
-    note(cat("key ", quoted(full(key)), " is missing; the file is incomplete"));
+    note(cat("key ", quote(full(key)), " is missing; the file is incomplete"));
     return 0;
   }
   std::uint32_t bounded(std::string_view key, std::uint64_t v, std::uint32_t lo, std::uint32_t hi) {
     if (v >= lo && v <= hi) return static_cast<std::uint32_t>(v);
-    note(cat("key ", quoted(full(key)), " is ", v, ", expected ", lo, " to ", hi));
+    note(cat("key ", quote(full(key)), " is ", v, ", expected ", lo, " to ", hi));
     return lo;
   }
 
@@ -82,7 +83,7 @@ std::vector<bool> sliding_layers(Keys& keys, const Gguf& file, GemmaArch arch, s
     }
     period = keys.integer(key, 1, kMaxLayers);
   } else if (arch == GemmaArch::gemma4) {
-    keys.note(cat("key ", quoted(keys.full(key)), " is missing; the file is incomplete"));
+    keys.note(cat("key ", quote(keys.full(key)), " is missing; the file is incomplete"));
   }
   std::vector<bool> sliding(n);
   for (std::uint32_t i = 0; i < n; i++) sliding[i] = period > 0 && (i + 1) % period != 0;
@@ -95,7 +96,7 @@ float rope_scale(Keys& keys, const Gguf& file) {
   const std::string type(keys.take(file.get_string(keys.full("rope.scaling.type"))));
   if (type == "none") return 1;
   if (type != "linear") {
-    keys.note(cat("key ", quoted(keys.full("rope.scaling.type")), " is ", quoted(type), ", expected 'linear' or 'none'"));
+    keys.note(cat("key ", quote(keys.full("rope.scaling.type")), " is ", quote(type), ", expected 'linear' or 'none'"));
     return 1;
   }
   return 1 / keys.number("rope.scaling.factor", 1, 0, true);
@@ -109,11 +110,14 @@ void read_heads(Keys& keys, GemmaConfig& c, const Gguf& file) {
     width = static_cast<std::uint32_t>(std::min<std::uint64_t>(norm->dims[0], kMaxHead));
   const std::uint32_t global = keys.integer("attention.key_length", 2, kMaxHead, width);
   const std::uint32_t sliding = keys.integer("attention.key_length_swa", 2, kMaxHead, global);
-  for (const auto& [key, expected] : {std::pair{"attention.value_length", global}, {"attention.value_length_swa", sliding}})
+  for (const auto& [key, expected] :
+       {std::pair{"attention.value_length", global}, {"attention.value_length_swa", sliding}})
     if (keys.integer(key, 1, kMaxHead, expected) != expected)
-      keys.note(cat("key ", quoted(keys.full(key)), " differs from the key length ", expected, ", which no Gemma model has"));
+      keys.note(
+          cat("key ", quote(keys.full(key)), " differs from the key length ", expected, ", which no Gemma model has"));
   const std::uint32_t turned = keys.integer("rope.dimension_count", 2, kMaxHead, global);
-  const std::uint32_t turned_swa = keys.integer("rope.dimension_count_swa", 2, kMaxHead, c.arch == GemmaArch::gemma4 ? sliding : turned);
+  const std::uint32_t turned_swa =
+      keys.integer("rope.dimension_count_swa", 2, kMaxHead, c.arch == GemmaArch::gemma4 ? sliding : turned);
   const auto heads = keys.per_layer("attention.head_count", n, 1, 65536);
   auto kv_heads = keys.per_layer("attention.head_count_kv", n, 1, 65536);
   const std::uint32_t global_kv = keys.integer("attention.global_head_count_kv", 1, 65536, 0);
@@ -125,10 +129,10 @@ void read_heads(Keys& keys, GemmaConfig& c, const Gguf& file) {
     l.n_heads = heads[i];
     l.n_kv_heads = kv_heads[i];
     if (l.n_heads % l.n_kv_heads != 0)
-      keys.note(cat("key ", quoted(keys.full("attention.head_count_kv")), " is ", l.n_kv_heads, " for layer ", i,
+      keys.note(cat("key ", quote(keys.full("attention.head_count_kv")), " is ", l.n_kv_heads, " for layer ", i,
                     ", which does not divide the ", l.n_heads, " query heads"));
     if (l.head_dim % 2 || l.rotated % 2 || l.rotated > l.head_dim)
-      keys.note(cat("key ", quoted(keys.full("attention.key_length")), ": head width ", l.head_dim, " with ", l.rotated,
+      keys.note(cat("key ", quote(keys.full("attention.key_length")), ": head width ", l.head_dim, " with ", l.rotated,
                     " rotated elements is not possible"));
   }
 }
@@ -143,7 +147,7 @@ void read_shared_layers(Keys& keys, GemmaConfig& c) {
     std::uint32_t donor = n - shared;
     while (donor > 0 && c.layers[donor - 1].sliding != l.sliding) donor--;
     if (donor == 0) {
-      keys.note(cat("key ", quoted(keys.full("attention.shared_kv_layers")), " is ", shared, ": layer ", i,
+      keys.note(cat("key ", quote(keys.full("attention.shared_kv_layers")), " is ", shared, ": layer ", i,
                     " finds no earlier layer of its kind to share keys with"));
       return;
     }
@@ -182,11 +186,13 @@ Result<GemmaConfig> read_gemma_config(const Gguf& file) {
   } else if (*arch == "gemma4") {
     c.arch = GemmaArch::gemma4;
   } else {
-    return fail(ErrorCode::unsupported, cat("key 'general.architecture' is ", quoted(*arch), "; this engine runs 'gemma3' and 'gemma4'"));
+    return fail(ErrorCode::unsupported,
+                cat("key 'general.architecture' is ", quote(*arch), "; this engine runs 'gemma3' and 'gemma4'"));
   }
   if (file.find("split.count"))
     if (auto parts = file.get_u64("split.count"); parts && *parts > 1)
-      return fail(ErrorCode::unsupported, cat("the file is one of ", *parts, " parts (key 'split.count'); merge them into one file first"));
+      return fail(ErrorCode::unsupported,
+                  cat("the file is one of ", *parts, " parts (key 'split.count'); merge them into one file first"));
   Keys keys(file, std::string(*arch));
   if (file.find("general.name"))
     if (auto name = file.get_string("general.name")) c.name = *name;
@@ -230,7 +236,8 @@ Result<GemmaConfig> read_gemma_config(const Gguf& file) {
   const GgufTensor* embedding = file.tensor("token_embd.weight");
   if (!embedding) return fail("tensor 'token_embd.weight' is missing; the file is incomplete or not a text model");
   const std::uint64_t vocab = row_major(*embedding).rows();
-  if (vocab == 0 || vocab > (1u << 24)) return fail(cat("tensor 'token_embd.weight' has ", vocab, " rows, expected 1 to ", 1u << 24));
+  if (vocab == 0 || vocab > (1u << 24))
+    return fail(cat("tensor 'token_embd.weight' has ", vocab, " rows, expected 1 to ", 1u << 24));
   c.vocab = static_cast<std::uint32_t>(vocab);
   return c;
 }

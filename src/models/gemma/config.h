@@ -14,13 +14,13 @@ namespace rullama {
 enum class GemmaArch : std::uint8_t { gemma3, gemma4 };
 
 struct LayerConfig {
-  bool sliding = false;       // sees only the last `window` positions
+  bool sliding = false;  // sees only the last `window` positions
   std::uint32_t head_dim = 0, n_heads = 0, n_kv_heads = 0;
-  std::uint32_t rotated = 0;  // leading elements of a head that turn with the position
-  std::uint32_t ffn = 0;      // width of the dense FFN
-  std::uint32_t kv_layer = 0; // the layer whose keys and values are read: itself, or an earlier one of its kind
+  std::uint32_t rotated = 0;   // leading elements of a head that turn with the position
+  std::uint32_t ffn = 0;       // width of the dense FFN
+  std::uint32_t kv_layer = 0;  // the layer whose keys and values are read: itself, or an earlier one of its kind
   float rope_base = 0;
-  float rope_scale = 1;       // positions are multiplied by it
+  float rope_scale = 1;  // positions are multiplied by it
 };
 
 struct GemmaConfig {
@@ -30,8 +30,8 @@ struct GemmaConfig {
   std::uint32_t per_layer = 0;  // width of the per-layer embeddings; 0: none
   std::uint32_t n_experts = 0, n_experts_used = 0, expert_ffn = 0;
   float eps = 1e-6f, softcap = 0;
-  float attention_scale = 1;  // of the scores
-  bool value_norm = false;    // values get an RMS norm without weight
+  float attention_scale = 1;              // of the scores
+  bool value_norm = false;                // values get an RMS norm without weight
   std::vector<std::uint32_t> suppressed;  // ids that are never generated
   std::vector<LayerConfig> layers;
 

@@ -159,7 +159,8 @@ class Forward {
   std::vector<KeyValue> kv_;
 };
 
-std::uint64_t slots_of(const GemmaConfig& config, const LayerConfig& layer, std::uint32_t context, std::uint32_t batch) {
+std::uint64_t slots_of(const GemmaConfig& config, const LayerConfig& layer, std::uint32_t context,
+                       std::uint32_t batch) {
   const std::uint64_t ring = static_cast<std::uint64_t>(config.window) + batch - 1;
   return layer.sliding ? std::min<std::uint64_t>(ring, context) : context;
 }

@@ -28,16 +28,29 @@ struct KvCache {
 // `dtype` is F16 or F32.
 [[nodiscard]] Result<KvCache> make_kv_cache(const GemmaConfig& config, Backend& backend, std::uint32_t context,
                                             std::uint32_t batch, DType dtype);
-[[nodiscard]] std::uint64_t kv_cache_bytes(const GemmaConfig& config, std::uint32_t context, std::uint32_t batch, DType dtype);
+[[nodiscard]] std::uint64_t kv_cache_bytes(const GemmaConfig& config, std::uint32_t context, std::uint32_t batch,
+                                           DType dtype);
 
 // The linear maps of a layer that can carry an adapter, by PEFT's names.
-enum class Target : std::uint8_t { q, k, v, o, gate, up, down, per_layer_gate, per_layer_proj, per_layer_model, lm_head };
+enum class Target : std::uint8_t {
+  q,
+  k,
+  v,
+  o,
+  gate,
+  up,
+  down,
+  per_layer_gate,
+  per_layer_proj,
+  per_layer_model,
+  lm_head
+};
 
 struct ForwardInput {
-  Var tokens;      // U32 [rows]
-  Var positions;   // U32 [rows], consecutive
-  Var per_layer;   // F32 [rows, layers * per_layer]: rows of the per-layer table, if it stays on the host
-  Var first;       // U32 [rows], optional: earliest position that each row may see (packed sequences)
+  Var tokens;     // U32 [rows]
+  Var positions;  // U32 [rows], consecutive
+  Var per_layer;  // F32 [rows, layers * per_layer]: rows of the per-layer table, if it stays on the host
+  Var first;      // U32 [rows], optional: earliest position that each row may see (packed sequences)
 };
 
 struct ForwardOptions {
@@ -47,7 +60,8 @@ struct ForwardOptions {
   std::uint32_t logit_rows = 1;
   // y = linear(x) hook: given the plain product, returns what replaces it (adapters). `layer` is n_layers for lm_head.
   std::function<Var(Target target, std::uint32_t layer, Var x, Var y)> adapt;
-  // Sees intermediate results by name: "embed", "per_layer_inputs", "layer3.attn", "layer3.mlp", "layer3.out", "final_norm".
+  // Sees intermediate results by name: "embed", "per_layer_inputs", "layer3.attn", "layer3.mlp", "layer3.out",
+  // "final_norm".
   std::function<void(std::string_view name, Var value)> observe;
 };
 

@@ -18,10 +18,10 @@ Need when(bool condition) { return condition ? Need::required : Need::absent; }
 template <class Owner>
 struct Entry {
   std::string_view name;  // below "blk.N." for layers
-  TensorPtr Owner::*member;
+  TensorPtr Owner::* member;
   Shape shape;
   Need need = Need::required;
-  std::string_view alias = {};
+  std::string_view alias = "";  // (g++ 12 cannot link an empty initialiser here)
 };
 
 std::vector<Entry<GemmaWeights>> model_table(const GemmaConfig& c) {
@@ -102,7 +102,8 @@ class Finder {
       const GgufTensor* tensor = file_.tensor(name);
       if (!tensor && !entry.alias.empty()) tensor = file_.tensor(cat(prefix, entry.alias));
       if (!tensor && entry.need == Need::optional) continue;
-      if (!tensor) return fail(cat("tensor ", quoted(name), " is missing; the file is incomplete or not a Gemma text model"));
+      if (!tensor)
+        return fail(cat("tensor ", quote(name), " is missing; the file is incomplete or not a Gemma text model"));
       if (auto ok = check(*tensor, entry.shape); !ok) return ok;
       found_.push_back({tensor, {*tensor->dtype, entry.shape}, &(owner.*entry.member)});
     }
@@ -114,13 +115,17 @@ class Finder {
  private:
   static Result<> check(const GgufTensor& tensor, const Shape& shape) {
     Shape found = row_major(tensor);
-    if (found != shape) return fail(cat("tensor ", quoted(tensor.name), " has shape ", found.str(), ", expected ", shape.str(),
-                                        " (outputs first)"));
+    if (found != shape)
+      return fail(cat("tensor ", quote(tensor.name), " has shape ", found.str(), ", expected ", shape.str(),
+                      " (outputs first)"));
     if (!tensor.dtype || *tensor.dtype == DType::U32)
-      return fail(ErrorCode::unsupported, cat("tensor ", quoted(tensor.name), " has type ", tensor.type_name(),
-                                              ", which this engine cannot read; use F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K or Q6_K"));
+      return fail(
+          ErrorCode::unsupported,
+          cat("tensor ", quote(tensor.name), " has type ", tensor.type_name(),
+              ", which this engine cannot read; use F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K or Q6_K"));
     if (shape.rank() == 1 && *tensor.dtype != DType::F32)
-      return fail(ErrorCode::unsupported, cat("tensor ", quoted(tensor.name), " has type ", tensor.type_name(), ", expected F32"));
+      return fail(ErrorCode::unsupported,
+                  cat("tensor ", quote(tensor.name), " has type ", tensor.type_name(), ", expected F32"));
     return {};
   }
 
@@ -136,7 +141,8 @@ Result<> find_all(Finder& finder, const Gguf& file, const GemmaConfig& config, G
     const bool moe = file.tensor(cat(prefix, "ffn_gate_inp.weight")) != nullptr;
     const bool fused = file.tensor(cat(prefix, "ffn_gate_up_exps.weight")) != nullptr;
     if (moe && config.n_experts == 0)
-      return fail(cat("tensor ", quoted(cat(prefix, "ffn_gate_inp.weight")), " needs the key 'gemma4.expert_count', which is missing or 0"));
+      return fail(cat("tensor ", quote(cat(prefix, "ffn_gate_inp.weight")),
+                      " needs the key 'gemma4.expert_count', which is missing or 0"));
     if (auto ok = finder.find(layer_table(config, i, moe, fused), prefix, weights.layers[i]); !ok) return ok;
   }
   return {};
@@ -174,7 +180,8 @@ Result<GemmaWeights> load_gemma_weights(const Gguf& file, const GemmaConfig& con
       *f.place = std::move(*tensor);
     }
     done += f.desc.bytes();
-    if (options.progress && !options.progress(done, weights.bytes)) return fail(ErrorCode::cancelled, "loading was cancelled");
+    if (options.progress && !options.progress(done, weights.bytes))
+      return fail(ErrorCode::cancelled, "loading was cancelled");
   }
   if (!weights.output) weights.output = weights.token_embd;
   return weights;

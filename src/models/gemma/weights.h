@@ -13,7 +13,8 @@ namespace rullama {
 using TensorPtr = std::shared_ptr<Tensor>;
 
 struct GemmaLayer {
-  TensorPtr attn_norm, q, k, v, q_norm, k_norm, attn_output, post_attention_norm;  // k, v, k_norm: own keys and values; v may be absent
+  TensorPtr attn_norm, q, k, v, q_norm, k_norm, attn_output,
+      post_attention_norm;  // k, v, k_norm: own keys and values; v may be absent
   TensorPtr ffn_norm, gate, up, down, post_ffw_norm;
   TensorPtr input_gate, projection, post_norm;  // per-layer embeddings
   TensorPtr output_scale;                       // may be absent: 1
@@ -46,6 +47,7 @@ struct WeightOptions {
                                                       const WeightOptions& options);
 
 // Bytes of the tensors that would go to the device, after all checks of names and shapes and before anything is loaded.
-[[nodiscard]] Result<std::uint64_t> check_gemma_weights(const Gguf& file, const GemmaConfig& config, const WeightOptions& options);
+[[nodiscard]] Result<std::uint64_t> check_gemma_weights(const Gguf& file, const GemmaConfig& config,
+                                                        const WeightOptions& options);
 
 }  // namespace rullama

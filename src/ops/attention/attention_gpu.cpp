@@ -71,9 +71,13 @@ std::uint32_t decode_queries(std::uint32_t queries, std::uint32_t d) {
   return (queries + groups - 1) / groups;
 }
 
-gpu::Wgsl& elements(gpu::Wgsl& source, const Sizes& n, DType stored) {
+std::uint32_t width(const Sizes& n) { return n.d % 4 ? n.d : n.d / 4; }  // elements of a row
+
+// The types of elements, and reading one.
+gpu::Wgsl with_elements(std::string_view kernel, const Sizes& n, DType stored) {
   const bool fours = n.d % 4 == 0;
-  source.constant("D", n.d).constant("LANES", fours ? 4u : 1u).alias("Element", fours ? "vec4f" : "f32");
+  gpu::Wgsl source(cat("ops/attention/", kernel, ".wgsl"));
+  source.alias("Element", fours ? "vec4f" : "f32");
   source.text(fours ? "fn inner(a: vec4f, b: vec4f) -> f32 { return dot(a, b); }"
                     : "fn inner(a: f32, b: f32) -> f32 { return a * b; }");
   if (stored == DType::F16)
@@ -82,22 +86,14 @@ gpu::Wgsl& elements(gpu::Wgsl& source, const Sizes& n, DType stored) {
   return source.alias("Stored", "Element").text("fn wide(x: Element) -> Element { return x; }");
 }
 
-gpu::Wgsl common(std::string_view kernel, const Setup& setup, const Sizes& n, DType stored) {
-  gpu::Wgsl source(cat("ops/attention/", kernel, ".wgsl"));
-  source.file("ops/attention/common.wgsl")
-      .constant("GROUP", n.group)
-      .constant("MASK", static_cast<std::uint32_t>(setup.mask));
-  return elements(source, n, stored);
-}
-
-std::string common_key(std::string_view kernel, const Setup& setup, const Sizes& n, DType stored) {
-  return cat("attention_", kernel, "_d", n.d, "_g", n.group, "_", static_cast<int>(setup.mask), "_", name(stored));
+std::string key_of(std::string_view kernel, const Sizes& n, DType stored) {
+  return cat("attention_", kernel, n.d % 4 ? "_odd_" : "_", name(stored));
 }
 
 struct Params {  // of common.wgsl
   std::uint32_t rows, heads, kv_heads, slots, window, splits;
   float scale;
-  std::uint32_t threads;
+  std::uint32_t threads, width, group, mask;
   Params(const Setup& setup, const Sizes& n, std::uint32_t splits_, std::uint64_t threads_ = 0)
       : rows(n.rows),
         heads(n.heads),
@@ -106,7 +102,10 @@ struct Params {  // of common.wgsl
         window(setup.options.window),
         splits(splits_),
         scale(setup.options.scale),
-        threads(static_cast<std::uint32_t>(threads_)) {}
+        threads(static_cast<std::uint32_t>(threads_)),
+        width(attention_detail::width(n)),
+        group(n.group),
+        mask(static_cast<std::uint32_t>(setup.mask)) {}
 };
 
 struct Ranges {  // bindings 5 and 6; a tensor that is there anyway stands in for an absent one
@@ -125,76 +124,100 @@ Result<> one_binding(const GpuCall& call, const GpuView& view) {
 
 Result<> combine(GpuCall& call, const Sizes& n, std::uint32_t splits, const gpu::Buffer& parts,
                  const gpu::Buffer& stats) {
-  const bool fours = n.d % 4 == 0;
   const struct {
     std::uint32_t threads, width, splits, pad = 0;
-  } params{n.rows * n.heads * n.d / (fours ? 4 : 1), n.d / (fours ? 4 : 1), splits};
-  const auto source = [&] { return gpu::Wgsl("ops/attention/combine.wgsl").alias("Element", fours ? "vec4f" : "f32"); };
-  return call.dispatch(fours ? "attention_combine" : "attention_combine_odd", source,
+  } params{n.rows * n.heads * width(n), width(n), splits};
+  const auto source = [&] { return with_elements("combine", n, DType::F32); };
+  return call.dispatch(key_of("combine", n, DType::F32), source,
                        {gpu::read(parts), gpu::read(stats), write(call.out[0]), write(call.out[1])}, params,
                        gpu::Grid::wrap((params.threads + 63) / 64));
+}
+
+struct Constant {
+  std::string_view name;
+  std::uint32_t value;
+};
+
+// How a job is dispatched.
+struct Plan {
+  std::string_view file;
+  std::uint32_t threads, splits;
+  gpu::Grid grid;
+  std::vector<Constant> constants;
+};
+
+Plan plan_job(const gpu::Capabilities& caps, const Setup& setup, const Sizes& n, Job job) {
+  const bool forward = job == Job::forward;
+  const std::uint32_t span = span_of(setup, n), rows = rows_per_head(n, job);
+  Plan plan{"lanes", caps.is_cpu() ? 16u : 64u, 1, {}, {}};
+  switch (choose(caps, n, job)) {
+    case Kernel::lanes: {
+      if (forward) plan.splits = splits_for(512, rows * n.kv_heads, span, 16);
+      const std::uint64_t threads = std::uint64_t{rows} * n.kv_heads * plan.splits;
+      plan.grid = gpu::Grid::wrap((threads + plan.threads - 1) / plan.threads);
+      plan.constants = {{"CAPACITY", std::max(std::bit_ceil(width(n)), 16u)}};
+      break;
+    }
+    case Kernel::decode: {
+      const std::uint32_t queries = decode_queries(rows, n.d), groups = (rows + queries - 1) / queries;
+      plan.file = "decode";
+      plan.threads = kThreads;
+      plan.splits = splits_for(512, n.kv_heads * groups, span, kDecodeKeys);
+      plan.grid = {plan.splits, n.kv_heads, groups};
+      plan.constants = {
+          {"WIDTH", width(n)}, {"QUERIES", queries}, {"LINES", std::min(kThreads / width(n), kDecodeKeys)}};
+      break;
+    }
+    case Kernel::tile: {
+      const TileShape tile = tile_shape(n.d, caps.workgroup_memory);
+      const std::uint32_t tiles = (rows + tile.rows - 1) / tile.rows;
+      plan.file = "tile";
+      plan.threads = kThreads;
+      if (forward) plan.splits = splits_for(256, n.kv_heads * tiles, span, 2 * tile.cols);
+      plan.grid = {tiles * plan.splits, n.kv_heads, 1};
+      plan.constants = {
+          {"WIDTH", width(n)}, {"ROWS", tile.rows}, {"COLS", tile.cols}, {"KEYS", tile.keys}, {"TILE", tile.tile}};
+      break;
+    }
+  }
+  plan.constants.push_back({"THREADS", plan.threads});
+  plan.constants.push_back({"JOB", static_cast<std::uint32_t>(job)});
+  return plan;
 }
 
 // Records one job. `stats` is what forward.wgsl or gradient.wgsl says; the forward job writes call.out.
 Result<> record_job(const Setup& setup, GpuCall& call, const Sizes& n, Job job, const Sources& src,
                     const Ranges& ranges, gpu::Binding stats, gpu::Binding result) {
-  const bool forward = job == Job::forward;
-  const Kernel kernel = choose(call.caps, n, job);
   const DType stored = src.b1->desc.dtype;
-  const std::uint32_t span = span_of(setup, n);
-  const TileShape tile = tile_shape(n.d, call.caps.workgroup_memory);
-  const std::uint32_t group_queries = decode_queries(n.rows * n.group, n.d);
-  const std::uint32_t decode_groups = (n.rows * n.group + group_queries - 1) / group_queries;
-  const std::uint32_t tiles = (rows_per_head(n, job) + tile.rows - 1) / tile.rows;
-  const std::uint64_t rows = std::uint64_t{rows_per_head(n, job)} * n.kv_heads;
-  std::uint32_t splits = 1;
-  if (forward && kernel == Kernel::lanes) splits = splits_for(512, n.rows * n.heads, span, 16);
-  if (forward && kernel == Kernel::decode) splits = splits_for(512, n.kv_heads * decode_groups, span, kDecodeKeys);
-  if (forward && kernel == Kernel::tile) splits = splits_for(256, n.kv_heads * tiles, span, 2 * tile.cols);
-
-  const gpu::Buffer *parts = nullptr, *part_stats = nullptr;
-  if (splits > 1) {
-    auto a = call.scratch(0, rows * splits * n.d * sizeof(float));
-    if (!a) return failed(a);
-    auto b = call.scratch(1, rows * splits * 2 * sizeof(float));
-    if (!b) return failed(b);
-    parts = *a, part_stats = *b;
-    result = gpu::write(*parts);
+  const Plan plan = plan_job(call.caps, setup, n, job);
+  const std::uint64_t parts = std::uint64_t{rows_per_head(n, job)} * n.kv_heads * plan.splits;
+  const gpu::Buffer *part_sums = nullptr, *part_stats = nullptr;
+  if (plan.splits > 1) {
+    auto sums = call.scratch(0, parts * n.d * sizeof(float));
+    if (!sums) return failed(sums);
+    auto pairs = call.scratch(1, parts * 2 * sizeof(float));
+    if (!pairs) return failed(pairs);
+    part_sums = *sums, part_stats = *pairs;
+    result = gpu::write(*part_sums);
     stats = gpu::write(*part_stats);
   }
-
-  const std::string_view name = kernel == Kernel::lanes ? "lanes" : kernel == Kernel::decode ? "decode" : "tile";
-  const std::uint32_t threads = kernel != Kernel::lanes ? kThreads : call.caps.is_cpu() ? 16 : 64;
-  std::string key = cat(common_key(name, setup, n, stored), "_", threads, "_job", static_cast<std::uint32_t>(job),
-                        splits > 1 ? "_split" : "");
-  if (kernel == Kernel::decode) key += cat("_q", group_queries);
-  if (kernel == Kernel::tile) key += cat("_", tile.rows, "x", tile.cols);
+  std::string key = cat(key_of(plan.file, n, stored), plan.splits > 1 ? "_split" : "");
+  for (const Constant& c : plan.constants) key += cat("_", c.value);
   const auto source = [&] {
-    gpu::Wgsl text = common(name, setup, n, stored);
-    text.file(forward ? "ops/attention/forward.wgsl" : "ops/attention/gradient.wgsl")
+    gpu::Wgsl text = with_elements(plan.file, n, stored);
+    text.file("ops/attention/common.wgsl")
+        .file(job == Job::forward ? "ops/attention/forward.wgsl" : "ops/attention/gradient.wgsl")
         .alias("Result", "Element")
-        .constant("JOB", static_cast<std::uint32_t>(job))
-        .constant("SPLIT", splits > 1)
-        .constant("THREADS", threads);
-    if (kernel == Kernel::decode)
-      text.constant("QUERIES", group_queries).constant("LINES", std::min(kThreads * 4 / n.d, kDecodeKeys));
-    if (kernel == Kernel::tile)
-      text.constant("ROWS", tile.rows)
-          .constant("COLS", tile.cols)
-          .constant("KEYS", tile.keys)
-          .constant("TILE", tile.tile);
+        .constant("SPLIT", plan.splits > 1);
+    for (const Constant& c : plan.constants) text.constant(c.name, c.value);
     return text;
   };
-  const Params params(setup, n, splits, rows * splits);
-  const gpu::Grid grid = kernel == Kernel::lanes    ? gpu::Grid::wrap((rows * splits + threads - 1) / threads)
-                         : kernel == Kernel::decode ? gpu::Grid{splits, n.kv_heads, decode_groups}
-                                                    : gpu::Grid{tiles * splits, n.kv_heads, 1};
   auto ok = call.dispatch(
       key, source,
       {read(*src.a1), read(*src.b1), read(*src.a2), read(*src.b2), stats, ranges.positions, ranges.bounds, result},
-      params, grid);
-  if (!ok || splits == 1) return ok;
-  return combine(call, n, splits, *parts, *part_stats);
+      Params(setup, n, plan.splits, parts), plan.grid);
+  if (!ok || plan.splits == 1) return ok;
+  return combine(call, n, plan.splits, *part_sums, *part_stats);
 }
 
 }  // namespace
@@ -214,13 +237,10 @@ Result<> backward_q_gpu(const Setup& setup, GpuCall& call) {
   const Sizes n(q.shape(), k.shape());
   if (q.shape().elements() == 0) return {};
   const struct {
-    std::uint32_t threads, pad[3];
-  } params{n.rows * n.heads, {}};
-  const auto source = [&] {
-    gpu::Wgsl text("ops/attention/delta.wgsl");
-    return elements(text, n, DType::F32);
-  };
-  if (auto ok = call.dispatch(cat("attention_delta_", n.d), source,
+    std::uint32_t threads, width, pad[2];
+  } params{n.rows * n.heads, width(n), {}};
+  const auto source = [&] { return with_elements("delta", n, DType::F32); };
+  if (auto ok = call.dispatch(key_of("delta", n, DType::F32), source,
                               {read(call.in[3]), read(dout), read(call.in[4]), write(stats)}, params,
                               gpu::Grid::wrap((params.threads + 63) / 64));
       !ok)
@@ -248,10 +268,13 @@ Result<> probabilities_gpu(const Setup& setup, GpuCall& call) {
   const Ranges ranges(setup, call, 3);
   const DType stored = k.desc.dtype;
   const auto source = [&] {
-    return common("probabilities", setup, n, stored).alias("Result", "f32").constant("JOB", 0u);
+    return with_elements("probabilities", n, stored)
+        .file("ops/attention/common.wgsl")
+        .alias("Result", "f32")
+        .constant("JOB", 0u);
   };
   return call.dispatch(
-      common_key("probabilities", setup, n, stored), source,
+      key_of("probabilities", n, stored), source,
       {read(q), read(k), read(q), read(k), read(call.in[2]), ranges.positions, ranges.bounds, write(call.out[0])},
       Params(setup, n, 1, threads), gpu::Grid::wrap((threads + 63) / 64));
 }

@@ -6,9 +6,9 @@
 //   GRADIENT_K  a key     queries       scale p (a2 . b2 - delta)          sum of weight * b1 (query)
 //   GRADIENT_V  a key     queries       p = exp(scale a1 . b1 - lse)       sum of weight * b2 (gradient of the output)
 //
-// From the host: JOB; D, the head width; LANES, numbers in an Element; GROUP, query heads per key/value head; MASK;
-// Element (vec4f, or f32 where D is no multiple of 4); Stored, an Element as it lies in b1 and b2 (also vec2u: four
-// halves), and wide(), which reads one; Result. forward.wgsl or gradient.wgsl declares `stats`.
+// From the host: JOB; Element (vec4f, or f32 where the head width is no multiple of 4); Stored, an Element as it lies in
+// b1 and b2 (also vec2u: four halves), and wide(), which reads one; Result, what is written. forward.wgsl or
+// gradient.wgsl declares `stats`.
 
 const FORWARD = 0u;
 const GRADIENT_Q = 1u;
@@ -22,8 +22,7 @@ const PACKED = 1u;  // causal, bounds[row] is the first visible position
 const ALL = 2u;
 const REGION = 3u;  // bounds[0] is the length of the prompt
 
-const WIDTH = D / LANES;  // elements of a row
-const NONE = -1.0e30;     // a score that is not there
+const NONE = -1.0e30;  // a score that is not there
 
 @group(0) @binding(0) var<storage, read> a1: array<Element>;
 @group(0) @binding(1) var<storage, read> b1: array<Stored>;
@@ -43,6 +42,9 @@ struct Params {
   splits: u32,  // runs that the keys of a row are cut into
   scale: f32,
   threads: u32,
+  width: u32,  // elements of a row
+  group: u32,  // query heads per key/value head
+  mask: u32,
 }
 
 fn start_of_window(position: u32) -> u32 {
@@ -55,7 +57,7 @@ fn start_of_window(position: u32) -> u32 {
 // Positions [x, y) that a row sees.
 fn key_range(row: u32) -> vec2u {
   var range: vec2u;
-  if (MASK == ALL) {
+  if (p.mask == ALL) {
     range = vec2u(0u, p.slots);
     if (p.window != 0u) {
       range = vec2u(start_of_window(row), min(p.slots, row + p.window));
@@ -63,10 +65,10 @@ fn key_range(row: u32) -> vec2u {
   } else {
     let position = positions[row];
     range = vec2u(start_of_window(position), position + 1u);
-    if (MASK == PACKED) {
+    if (p.mask == PACKED) {
       range.x = max(range.x, bounds[row]);
     }
-    if (MASK == REGION && position >= bounds[0]) {
+    if (p.mask == REGION && position >= bounds[0]) {
       range = vec2u(start_of_window(bounds[0]), positions[p.rows - 1u] + 1u);
     }
   }
@@ -78,7 +80,7 @@ fn key_range_of_rows(first: u32, last: u32) -> vec2u {
   let a = key_range(first);
   let b = key_range(last);
   var range = vec2u(min(a.x, b.x), max(a.y, b.y));
-  if (MASK == PACKED) {
+  if (p.mask == PACKED) {
     for (var row = first + 1u; row < last; row++) {
       range.x = min(range.x, key_range(row).x);
     }
@@ -88,7 +90,7 @@ fn key_range_of_rows(first: u32, last: u32) -> vec2u {
 
 // The rows [x, y) that may see one of the positions [first, last]; rows and positions count from the same start.
 fn row_range(first: u32, last: u32) -> vec2u {
-  if (MASK != CAUSAL && MASK != PACKED) {
+  if (p.mask != CAUSAL && p.mask != PACKED) {
     return vec2u(0u, p.rows);
   }
   if (p.window == 0u) {
@@ -105,9 +107,9 @@ fn split_range(range: vec2u, split: u32, block: u32) -> vec2u {
   return vec2u(begin, min(begin + piece, range.y));
 }
 
-// Queries of one key/value head g are numbered row by row: row = query / GROUP.
+// Queries of one key/value head g are numbered row by row: row = query / group.
 fn query_at(query: u32, g: u32) -> u32 {
-  return query / GROUP * p.heads + g * GROUP + query % GROUP;
+  return query / p.group * p.heads + g * p.group + query % p.group;
 }
 fn key_at(position: u32, g: u32) -> u32 {
   return position % p.slots * p.kv_heads + g;

@@ -1,6 +1,6 @@
 // The forward job for few queries: a workgroup takes one run of the keys of one key/value head, and QUERIES queries.
 //
-// From the host: THREADS, QUERIES, and LINES, the keys whose values are added at a time (THREADS / WIDTH or less).
+// From the host: THREADS, WIDTH (p.width), QUERIES, and LINES, the keys whose values are added at a time (THREADS / WIDTH or less).
 
 const KEYS = 32u;               // keys of a step
 const PARTS = THREADS / KEYS;   // threads that share a score
@@ -18,8 +18,8 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) la
   let split = group.x;
   let g = group.y;
   let first = group.z * QUERIES;
-  let last = min(first + QUERIES, p.rows * GROUP) - 1u;
-  let range = split_range(key_range_of_rows(first / GROUP, last / GROUP), split, KEYS);
+  let last = min(first + QUERIES, p.rows * p.group) - 1u;
+  let range = split_range(key_range_of_rows(first / p.group, last / p.group), split, KEYS);
 
   for (var i = lane; i < QUERIES * WIDTH; i += THREADS) {
     queries[i] = a1[query_at(min(first + i / WIDTH, last), g) * WIDTH + i % WIDTH];
@@ -31,11 +31,11 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) la
   let key = lane / PARTS;
   let column = lane % WIDTH;
   let line = lane / WIDTH;
-  var acc: array<vec4f, QUERIES>;
+  var acc = array<vec4f, QUERIES>();
   for (var t0 = range.x; t0 < range.y; t0 += KEYS) {
     let count = min(KEYS, range.y - t0);
     workgroupBarrier();
-    var score: array<f32, QUERIES>;
+    var score = array<f32, QUERIES>();
     if (key < count) {
       let at = key_at(t0 + key, g) * WIDTH;
       for (var w = lane % PARTS; w < WIDTH; w += PARTS) {
@@ -52,7 +52,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) la
     for (var i = lane; i < QUERIES * KEYS; i += THREADS) {
       let t = t0 + i % KEYS;
       var x = NONE;
-      if (t < range.y && is_in(t, key_range(min(first + i / KEYS, last) / GROUP))) {
+      if (t < range.y && is_in(t, key_range(min(first + i / KEYS, last) / p.group))) {
         x = 0.0;
         for (var part = 0u; part < PARTS; part++) {
           x += partial[i * PARTS + part];

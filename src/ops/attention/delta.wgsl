@@ -2,6 +2,7 @@
 
 struct Params {
   threads: u32,
+  width: u32,
 }
 
 @group(0) @binding(0) var<storage, read> out: array<Element>;
@@ -9,8 +10,6 @@ struct Params {
 @group(0) @binding(2) var<storage, read> lse: array<f32>;
 @group(0) @binding(3) var<storage, read_write> stats: array<vec2f>;
 @group(0) @binding(4) var<uniform> p: Params;
-
-const WIDTH = D / LANES;
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,
@@ -20,7 +19,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
     return;
   }
   var delta = 0.0;
-  for (var w = query * WIDTH; w < (query + 1u) * WIDTH; w++) {
+  for (var w = query * p.width; w < (query + 1u) * p.width; w++) {
     delta += inner(out[w], dout[w]);
   }
   stats[query] = vec2f(lse[query], delta);

@@ -19,10 +19,10 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
     // the latest visible position that lies in the slot
     let t = range.y - 1u - (range.y - 1u - slot) % p.slots;
     if (t >= range.x) {
-      let at = key_at(t, query % p.heads / GROUP) * WIDTH;
+      let at = key_at(t, query % p.heads / p.group) * p.width;
       var score = 0.0;
-      for (var w = 0u; w < WIDTH; w++) {
-        score += inner(a1[query * WIDTH + w], wide(b1[at + w]));
+      for (var w = 0u; w < p.width; w++) {
+        score += inner(a1[query * p.width + w], wide(b1[at + w]));
       }
       probability = exp(p.scale * score - lse[query]);
     }

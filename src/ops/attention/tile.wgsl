@@ -2,7 +2,8 @@
 //
 // Threads stand in TY lines of TX. For the weights thread (ty, tx) has rows 4 ty .. 4 ty + 3 and the partners tx + c TX;
 // for the result the same rows and the elements tx + v TX. Partners that no row of the tile sees are never read.
-// From the host: THREADS, ROWS, COLS, and KEYS, partners whose values are in workgroup memory at a time.
+// From the host: THREADS, WIDTH (p.width), ROWS, COLS, TILE, and KEYS, partners whose values are in workgroup memory at
+// a time.
 
 const DEPTH = 4u;  // elements of each row and partner in workgroup memory at a time
 const TY = ROWS / 4u;
@@ -28,7 +29,7 @@ fn value_of(at: u32) -> vec4f {
 
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) lane: u32) {
-  var total = p.rows * GROUP;
+  var total = p.rows * p.group;
   if (BY_KEY) {
     total = p.slots;
   }
@@ -39,20 +40,20 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) la
   let g = group.y;
   var range: vec2u;
   if (BY_KEY) {
-    range = row_range(row0, last) * GROUP;
+    range = row_range(row0, last) * p.group;
   } else {
-    range = key_range_of_rows(row0 / GROUP, last / GROUP);
+    range = key_range_of_rows(row0 / p.group, last / p.group);
   }
   range = split_range(range, split, COLS);
 
   let ty = lane / TX;
   let tx = lane % TX;
-  var own_range: array<vec2u, 4>;
-  var own_stat: array<vec2f, 4>;
+  var own_range = array<vec2u, 4>();
+  var own_stat = array<vec2f, 4>();
   if (!BY_KEY) {
     for (var r = 0u; r < 4u; r++) {
       let n = min(row0 + ty * 4u + r, last);
-      own_range[r] = key_range(n / GROUP);
+      own_range[r] = key_range(n / p.group);
       own_stat[r] = stat_of(query_at(n, g));
     }
   }
@@ -61,15 +62,15 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) la
   let d = lane % DEPTH;
   let a_at = own_at(min(row0 + line, last), g) * WIDTH;
 
-  var acc: array<vec4f, 4u * NV>;
+  var acc = array<vec4f, 4u * NV>();
   // softmax of row `lane % ROWS`
   let soft = lane % ROWS;
   var most = NONE;
   var sum = 0.0;
   for (var n0 = range.x; n0 < range.y; n0 += COLS) {
     let b_at = partner_at(min(n0 + line, range.y - 1u), g) * WIDTH;
-    var score: array<vec4f, CM>;
-    var first: array<vec4f, CM>;
+    var score = array<vec4f, CM>();
+    var first = array<vec4f, CM>();
     for (var pass_index = 0u; pass_index < select(1u, 2u, TWO_SCORES); pass_index++) {
       first = score;
       score = array<vec4f, CM>();
@@ -113,7 +114,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) la
         var partner_range = vec2u(0u);
         var partner_stat = vec2f(0.0);
         if (BY_KEY) {
-          partner_range = key_range(n / GROUP);
+          partner_range = key_range(n / p.group);
           partner_stat = stat_of(query_at(n, g));
         }
         for (var r = 0u; r < 4u; r++) {

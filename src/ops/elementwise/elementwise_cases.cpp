@@ -80,6 +80,20 @@ std::vector<OpCase> elementwise_cases() {
   }
   binary("add_scaled", [](Var a, Var b) { return add_scaled(a, b, 0.5f); }, 100, 10);
   binary("add", [](Var a, Var b) { return add(a, b); }, 512 * 2048, 512 * 2048, CaseUse::bench);
+
+  for (const auto& [channels, t] : {std::pair<std::uint64_t, std::uint64_t>{6, 23}, {1, 1}, {64, 65}}) {
+    OpCase c;
+    c.op = "snake";
+    c.format = "F32";
+    c.shape = cat("C=", channels, " T=", t);
+    c.inputs = {
+        {"x", {DType::F32, {channels, t}}, Fill::normal()},
+        {"a", {DType::F32, {channels}}, Fill::function([](auto i) { return 0.5 + 0.2 * static_cast<double>(i % 8); })}};
+    c.build = [](Graph&, std::span<const Var> in) { return std::vector{snake(in[0], in[1])}; };
+    c.absolute = 1e-5;
+    c.derivative = true;
+    cases.push_back(std::move(c));
+  }
   return cases;
 }
 

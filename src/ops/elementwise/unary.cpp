@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "base/text.h"
+#include "ops/adamw/adamw.h"
 #include "ops/cpu_call.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/gpu_call.h"
@@ -56,6 +57,12 @@ constexpr Unary kSilu{"silu", [](double x, double, double) { return x * sigmoid(
 constexpr Unary kLeakyRelu{"leaky_relu", [](double x, double a, double) { return x < 0 ? a * x : x; },
                            [](double x, double a, double) { return x < 0 ? a : 1.0; }, "select(x, a * x, x < 0.0)",
                            "select(1.0, a, x < 0.0)"};
+
+constexpr Unary kClipFactor{
+    "clip_factor", [](double x, double a, double) { return a > 0 && x > a * a ? a / std::sqrt(x) : 1.0; },
+    [](double x, double a, double) { return a > 0 && x > a * a ? -0.5 * a / (x * std::sqrt(x)) : 0.0; },
+    "select(1.0, a / sqrt(max(x, 1e-30)), a > 0.0 && x > a * a)",
+    "select(0.0, -0.5 * a / (x * sqrt(max(x, 1e-30))), a > 0.0 && x > a * a)"};
 
 // Forward: inputs x. Backward: inputs x, dy; y = dy * slope(x).
 class UnaryOp final : public Op {
@@ -135,5 +142,7 @@ Var gelu(Var x) { return unary(kGelu, x); }
 Var gelu_exact(Var x) { return unary(kGeluExact, x); }
 Var silu(Var x) { return unary(kSilu, x); }
 Var leaky_relu(Var x, float slope) { return unary(kLeakyRelu, x, slope); }
+
+Var clip_factor(Var squares, float max_norm) { return unary(kClipFactor, squares, max_norm); }
 
 }  // namespace rullama

@@ -11,8 +11,9 @@ namespace rullama {
 struct ProductOptions {
   float scale = 1;  // of the product
   Var plus = {};    // added to the scaled product: F32 of the result's shape; invalid: nothing
-  // Only rows [row0, row1) of w (a tile of a vocabulary); row1 is cut to the rows there are.
-  std::uint64_t row0 = 0, row1 = UINT64_MAX;
+  // Only rows [row0, row1) of w, a tile of a vocabulary.
+  std::uint64_t row0 = 0, row1 = kAllRows;
+  static constexpr std::uint64_t kAllRows = UINT64_MAX;
 };
 
 // y[..., j] = scale * sum_i x[..., i] w[row0 + j, i] + plus.

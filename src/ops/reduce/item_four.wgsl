@@ -7,3 +7,9 @@ fn total(v: vec4f) -> f32 {
 fn largest(v: vec4f) -> f32 {
   return max(max(v.x, v.y), max(v.z, v.w));
 }
+
+const ITEM: u32 = 4u;  // numbers of an item
+
+fn pick(v: vec4f, k: u32) -> f32 {
+  return v[k];
+}

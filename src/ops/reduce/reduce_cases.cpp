@@ -36,6 +36,18 @@ std::vector<OpCase> reduce_cases() {
     c.derivative = n < 5000;
     cases.push_back(std::move(c));
   };
+  const auto by_row = [&](std::uint64_t rows, std::uint64_t n) {
+    OpCase c;
+    c.op = "sum_rows";
+    c.format = "F32";
+    c.shape = cat("rows=", rows, " n=", n);
+    c.inputs = {{"x", {DType::F32, {rows, n}}, Fill::normal()}};
+    c.build = [rows](Graph&, std::span<const Var> in) { return std::vector{sum_rows(in[0], {rows})}; };
+    c.absolute = 1e-3;
+    c.derivative = rows * n < 5000;
+    cases.push_back(std::move(c));
+  };
+  by_row(1, 1), by_row(3, 8), by_row(3, 9), by_row(2, 100), by_row(70000, 3), by_row(3, 50000);
   repeats(1, 1), repeats(100, 1), repeats(999, 9), repeats(64, 64), repeats(100000, 1), repeats(200000, 2000);
   return cases;
 }

@@ -140,8 +140,14 @@ class ResidualNormOp final : public Op {
       for (std::size_t r = begin; r < end; r++) {
         const float *rr = residual.row(r).data(), *xr = x.row(r).data();
         float *sr = sum.row(r).data(), *nr = normed.row(r).data();
-        const float first = inverse(xr);
-        for (std::size_t i = 0; i < n; i++) sr[i] = (rr[i] + xr[i] * first * w[i]) * scale;
+        if (call.precision == Precision::reference) {
+          const double root = std::sqrt(squares_of(xr, n) / static_cast<double>(n) + eps_);
+          for (std::size_t i = 0; i < n; i++)
+            sr[i] = static_cast<float>((rr[i] + static_cast<double>(xr[i]) / root * w[i]) * scale);
+        } else {
+          const float first = inverse(xr);
+          for (std::size_t i = 0; i < n; i++) sr[i] = (rr[i] + xr[i] * first * w[i]) * scale;
+        }
         normalise(sr, w_next, inverse(sr), n, nr);
       }
     });

@@ -1,0 +1,73 @@
+// rullama: Gemma models from GGUF files on the command line.
+//
+// Exit status: 0, 1 for errors, 2 for a wrong command line, 130 after Ctrl-C.
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <exception>
+#include <string>
+
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/output.h"
+
+namespace {
+
+using namespace rullama;
+using namespace rullama::cli;
+
+// The parser's message as the rest of a sentence, with the command whose help helps.
+std::string usage_message(const CLI::App& app, std::string message) {
+  std::string command = "rullama";
+  for (const CLI::App* sub = &app; sub;) {
+    const auto chosen = sub->get_subcommands();
+    sub = chosen.empty() ? nullptr : chosen.front();
+    if (sub) command += " " + sub->get_name();
+  }
+  while (!message.empty() && (message.back() == '\n' || message.back() == '.')) message.pop_back();
+  for (char& c : message)
+    if (c == '\n') c = ' ';
+  return cat(message, "; `", command, " --help` tells how it goes");
+}
+
+int run(const Task& task) {
+  if (const auto done = task(); !done) {
+    if (done.error().code != ErrorCode::cancelled) note(done.error().message);
+    return done.error().code == ErrorCode::cancelled ? 130 : 1;
+  }
+  if (!stdout_ok()) {
+    note("the result could not be written to the standard output (is the disk full?)");
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{"Runs Gemma models from GGUF files on a GPU, or on the CPU.", "rullama"};
+  Task task;
+  app.set_version_flag("--version", "rullama " RULLAMA_VERSION);
+  app.require_subcommand(1);
+  app.footer(
+      "MODEL is a path to a GGUF file or a name in Ollama's store, such as gemma3:270m.\n"
+      "`rullama COMMAND --help` shows a command's options and examples.");
+  for (const auto add : {add_run, add_list, add_devices, add_inspect, add_tokenize, add_render, add_logits,
+                         add_perplexity, add_bench, add_completion})
+    add(app, task);
+  try {
+    app.parse(argc, argv);
+    return run(task);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    note(usage_message(app, error.what()));
+    return 2;
+  } catch (const std::bad_alloc&) {
+    note("there is not enough memory");
+    return 1;
+  } catch (const std::exception& error) {
+    note(cat("an unexpected error: ", error.what()));
+    return 1;
+  }
+}

@@ -1,0 +1,95 @@
+#include "ops/experts/experts_gpu.h"
+
+#include "base/text.h"
+#include "ops/matmul/product_kernels.h"
+
+namespace rullama {
+namespace {
+
+gpu::Grid by_thread(std::uint64_t threads) { return gpu::Grid::wrap((threads + 63) / 64); }
+
+struct ChooseParams {
+  std::uint32_t tokens, experts, k, pad = 0;
+};
+
+enum Step : std::uint32_t { kForward, kSlots, kWeights };
+
+}  // namespace
+
+Result<> record_choose_experts(GpuCall& call, std::uint32_t k) {
+  const GpuView& scores = call.in[0];
+  const ChooseParams params{static_cast<std::uint32_t>(scores.shape()[0]),
+                            static_cast<std::uint32_t>(scores.shape()[1]), k};
+  if (params.tokens == 0) return {};
+  const auto source = [] { return gpu::Wgsl("ops/experts/choose.wgsl"); };
+  return call.dispatch("choose_experts", source, {read(scores), write(call.out[0]), write(call.out[1])}, params,
+                       by_thread(params.tokens));
+}
+
+Result<> record_choose_experts_backward(GpuCall& call) {
+  const GpuView &ids = call.in[0], &y = call.out[0];
+  const ChooseParams params{static_cast<std::uint32_t>(y.shape()[0]), static_cast<std::uint32_t>(y.shape()[1]),
+                            static_cast<std::uint32_t>(ids.shape()[1])};
+  if (params.tokens == 0) return {};
+  const auto source = [] { return gpu::Wgsl("ops/experts/choose_backward.wgsl"); };
+  return call.dispatch("choose_experts_backward", source, {read(ids), read(call.in[1]), read(call.in[2]), write(y)},
+                       params, by_thread(params.tokens));
+}
+
+Result<> record_expert_product(GpuCall& call, bool backward) {
+  const GpuView &x = call.in[0], &w = call.in[1], &ids = call.in[2], &y = call.out[0];
+  if (y.shape().elements() == 0) return {};
+  const auto slots = static_cast<std::uint32_t>(ids.shape()[1]), n = static_cast<std::uint32_t>(w.shape()[1]);
+  const bool shared = (backward ? y : x).shape().rank() == 2;
+  ProductParams params;
+  params.m = static_cast<std::uint32_t>(y.shape().rows());
+  params.n = static_cast<std::uint32_t>(y.shape().back());
+  params.rows = n;
+  params.x_stride = static_cast<std::uint32_t>(x.shape().back());
+  params.experts = static_cast<std::uint32_t>(w.shape()[0]);
+  params.share = shared ? slots : 1;
+  const bool int8 = !backward && takes_int8(call.caps, call.precision, w.desc.dtype);
+  Int8Inputs rounded;
+  if (int8) {
+    auto inputs = record_quantise(call, x);
+    if (!inputs) return failed(inputs);
+    rounded = *inputs;
+  }
+  const ProductBuffers buffers{x, w, y, nullptr, &ids};
+  for (const GpuPart& part : w.parts) {
+    params.w = weight_params(w, part);
+    params.part = static_cast<std::uint32_t>(part.row0);
+    params.plus = backward && part.row0 > 0 ? 2 : 0;
+    auto ok = backward ? record_columns(call, buffers, part, params, false)
+                       : record_rows(call, buffers, part, params, int8 ? &rounded : nullptr);
+    if (!ok) return ok;
+  }
+  return {};
+}
+
+Result<> record_expert_combine(GpuCall& call, bool scaled, bool backward) {
+  const GpuView &slots = call.in[0], &ids = call.in[1], &weights = call.in[2];
+  const struct {
+    std::uint32_t tokens, slots, n, experts;
+  } params{static_cast<std::uint32_t>(slots.shape()[0]), static_cast<std::uint32_t>(slots.shape()[1]),
+           static_cast<std::uint32_t>(slots.shape()[2]),
+           scaled ? static_cast<std::uint32_t>(call.in[3].shape()[0]) : 0};
+  const auto step = [&](Step which, const GpuView& to) -> Result<> {
+    const std::uint64_t threads = to.shape().elements();
+    if (threads == 0) return {};
+    const auto source = [&] {
+      return gpu::Wgsl("ops/experts/combine.wgsl")
+          .constant("STEP", static_cast<std::uint32_t>(which))
+          .constant("SCALED", scaled);
+    };
+    return call.dispatch(cat("expert_combine_", static_cast<std::uint32_t>(which), scaled ? "_scaled" : ""), source,
+                         {read(slots), read(ids), read(weights), read(scaled ? call.in[3] : weights),
+                          read(backward ? call.in.back() : weights), write(to)},
+                         params, by_thread(threads));
+  };
+  if (!backward) return step(kForward, call.out[0]);
+  if (auto ok = step(kSlots, call.out[0]); !ok) return ok;
+  return step(kWeights, call.out[1]);
+}
+
+}  // namespace rullama

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "ops/gpu_call.h"
+
+namespace rullama {
+
+[[nodiscard]] Result<> record_choose_experts(GpuCall& call, std::uint32_t k);
+[[nodiscard]] Result<> record_choose_experts_backward(GpuCall& call);
+[[nodiscard]] Result<> record_expert_product(GpuCall& call, bool backward);
+[[nodiscard]] Result<> record_expert_combine(GpuCall& call, bool scaled, bool backward);
+
+}  // namespace rullama

@@ -1,0 +1,44 @@
+// Parameters and bindings that all kernels of products share.
+//   forward:    y[m, n] = scale * sum_r x[m, r] w[row0 + n, r] + plus[m, n]
+//   transposed: y[m, n] = scale * sum_r a(m, r) w[row0 + r, n] + plus[m, n], a = x[m, r], or x[r, m] (X_TRANSPOSED)
+// A dispatch handles one part of w: its rows [row0, row0 + rows), which are rows `first` and on of the product's range.
+// Bindings 2 and 3 are the two forms of x, see x_f32.wgsl and x_int8.wgsl.
+
+struct Params {
+  w: Weight,
+  m: u32,         // rows of y
+  n: u32,         // its columns
+  row0: u32,      // first row in this part of w
+  rows: u32,      // its rows
+  first: u32,     // where they stand in the whole range
+  x_stride: u32,  // between rows of x
+  scale: f32,
+  plus: u32,      // 0: nothing is added; 1: `plus`; 2: what y holds, the sum over earlier parts
+  tiles: u32,     // of the dimension that is counted first
+  // experts: y[pair] = w[ids[pair]] x[pair / share]
+  experts: u32,
+  share: u32,     // pairs that read one row of x
+  part: u32,      // row of the whole w at which this part begins
+}
+
+@group(0) @binding(4) var<storage, read> plus: array<f32>;
+@group(0) @binding(5) var<storage, read> ids: array<u32>;
+@group(0) @binding(6) var<storage, read_write> y: array<f32>;
+@group(0) @binding(7) var<uniform> p: Params;
+
+fn bind_product() {
+  bind_weight();
+  bind_x();
+  _ = &plus;
+  _ = &ids;
+}
+
+fn finish(at: u32, sum: f32) {
+  var value = sum * p.scale;
+  if (p.plus == 1u) {
+    value += plus[at];
+  } else if (p.plus == 2u) {
+    value += y[at];
+  }
+  y[at] = value;
+}

@@ -1,0 +1,120 @@
+#include "ops/matmul/product_kernels.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace rullama {
+namespace {
+
+std::uint64_t pieces(std::uint64_t count, std::uint64_t size) { return (count + size - 1) / size; }
+
+// Bindings 0 to 6 of product.wgsl. Inputs that a product does not have are stood in for by x.
+Result<> dispatch(GpuCall& call, std::string_view key, const auto& source, const ProductBuffers& b, const GpuPart& part,
+                  const ProductParams& params, const Int8Inputs* int8, std::uint64_t groups) {
+  const gpu::Binding x2 = int8 ? gpu::read(*int8->codes) : read(b.x), x3 = int8 ? gpu::read(*int8->scales) : read(b.x);
+  return call.dispatch(key, source,
+                       {gpu::read(*part.buffer), gpu::read(*part.buffer), x2, x3, read(b.plus ? *b.plus : b.x),
+                        read(b.ids ? *b.ids : b.x), write(b.y)},
+                       params, gpu::Grid::wrap(groups));
+}
+
+gpu::Wgsl product_source(std::string_view path, const TensorDesc& w, bool int8, bool experts) {
+  return weight_kernel(path, w)
+      .file("ops/matmul/product.wgsl")
+      .file(int8 ? "ops/matmul/x_int8.wgsl" : "ops/matmul/x_f32.wgsl")
+      .constant("EXPERTS", experts);
+}
+
+}  // namespace
+
+RowsShape rows_shape(const gpu::Capabilities& caps, std::uint64_t n, std::uint64_t m) {
+  const bool known = caps.subgroups && caps.subgroup_min == caps.subgroup_max && caps.subgroup_max <= 64;
+  const std::uint32_t batch = m <= 1 ? 1 : m <= 2 ? 2 : m <= 4 ? 4 : 8;
+  if (caps.is_cpu()) {
+    const std::uint32_t lanes = known ? caps.subgroup_max : 1;
+    return {lanes, 64 / lanes, 1, std::min(batch, 4u), known};
+  }
+  // more rows for a team, which then reads x less often, as soon as there are enough of them for the whole device
+  const std::uint32_t rows = n >= 16384 ? 4 : n >= 4096 ? 2 : 1;
+  const bool subgroup = known && caps.subgroup_max == 32;
+  return {32, 4, std::max(rows, 1u), batch, subgroup};
+}
+
+bool takes_int8(const gpu::Capabilities& caps, Precision precision, DType w) {
+  return precision == Precision::fast && caps.packed_dot && info(w).quantised;
+}
+
+Result<Int8Inputs> record_quantise(GpuCall& call, const GpuView& x) {
+  const std::uint64_t blocks = x.shape().elements() / 32;
+  auto codes = call.scratch(0, blocks * 32);
+  if (!codes) return failed(codes);
+  auto scales = call.scratch(1, blocks * 8);
+  if (!scales) return failed(scales);
+  const struct {
+    std::uint32_t blocks, pad[3];
+  } params{static_cast<std::uint32_t>(blocks), {}};
+  const auto source = [] { return gpu::Wgsl("ops/matmul/quantise.wgsl"); };
+  if (auto ok = call.dispatch("quantise", source, {read(x), gpu::write(**codes), gpu::write(**scales)}, params,
+                              gpu::Grid::wrap(pieces(blocks, 64)));
+      !ok)
+    return failed(ok);
+  return Int8Inputs{*codes, *scales};
+}
+
+Result<> record_rows(GpuCall& call, const ProductBuffers& b, const GpuPart& part, ProductParams params,
+                     const Int8Inputs* int8) {
+  const TensorDesc& w = b.w.desc;
+  const bool experts = b.ids != nullptr, aligned = w.shape.back() % 4 == 0;
+  const std::uint64_t n = experts ? params.n : params.rows;
+  RowsShape shape = rows_shape(call.caps, n, experts ? 1 : params.m);
+  params.tiles = static_cast<std::uint32_t>(pieces(n, std::uint64_t{shape.teams} * shape.rows));
+  const auto source = [&] {
+    gpu::Wgsl text = product_source("ops/matmul/rows.wgsl", w, int8 != nullptr, experts);
+    text.constant("X_ALIGNED", aligned).constant("LANES", shape.lanes).constant("TEAMS", shape.teams);
+    text.constant("ROWS", shape.rows).constant("BATCH", shape.batch);
+    if (shape.subgroup) return text.enable("subgroups").file("ops/matmul/lanes_subgroup.wgsl");
+    return text.file("ops/matmul/lanes_shared.wgsl");
+  };
+  const std::string key =
+      cat(experts ? "expert_rows_" : "matmul_rows_", weight_key(w), int8 ? "_int8" : "", aligned ? "_" : "_x_odd_",
+          shape.lanes, shape.subgroup ? "s_" : "_", shape.teams, "_", shape.rows, "_", shape.batch);
+  return dispatch(call, key, source, b, part, params, int8, params.tiles * pieces(params.m, shape.batch));
+}
+
+Result<> record_columns(GpuCall& call, const ProductBuffers& b, const GpuPart& part, ProductParams params,
+                        bool x_transposed) {
+  const bool experts = b.ids != nullptr;
+  const std::uint32_t batch = experts || params.m == 1 ? 1 : 4;
+  const auto source = [&] {
+    return product_source("ops/matmul/columns.wgsl", b.w.desc, false, experts)
+        .constant("X_ALIGNED", false)
+        .constant("X_TRANSPOSED", x_transposed)
+        .constant("BATCH", batch);
+  };
+  const std::string key = cat(experts ? "expert_columns_" : "matmul_columns_", weight_key(b.w.desc), "_", batch,
+                              x_transposed ? "_outer" : "");
+  return dispatch(call, key, source, b, part, params, nullptr, pieces(pieces(params.m, batch) * params.w.blocks, 64));
+}
+
+Result<> record_tiles(GpuCall& call, const ProductBuffers& b, const GpuPart& part, ProductParams params,
+                      bool transposed, bool x_transposed) {
+  const std::uint32_t terms = transposed ? params.rows : params.w.columns;
+  const bool aligned = !x_transposed && params.x_stride % 4 == 0 && terms % 4 == 0 && params.first % 4 == 0;
+  params.tiles = static_cast<std::uint32_t>(pieces(params.m, 64));
+  const auto source = [&] {
+    return product_source("ops/matmul/tiles.wgsl", b.w.desc, false, false)
+        .constant("X_ALIGNED", aligned)
+        .constant("TRANSPOSED", transposed)
+        .constant("X_TRANSPOSED", x_transposed);
+  };
+  const std::string key = cat("matmul_tiles_", weight_key(b.w.desc),
+                              x_transposed ? "_outer"
+                              : transposed ? "_t"
+                                           : "",
+                              aligned ? "" : "_x_odd");
+  return dispatch(call, key, source, b, part, params, nullptr,
+                  params.tiles * pieces(transposed ? params.n : params.rows, 64));
+}
+
+}  // namespace rullama

@@ -1,0 +1,61 @@
+// Products row by row of w: few rows of x, and all products on CPU drivers. A team of LANES threads does ROWS rows of w
+// for BATCH rows of x, each lane every LANES-th block; TEAMS teams make a workgroup. LANES == 1 needs no barrier.
+
+struct Place {
+  row: u32,     // of this part of w
+  at: u32,      // of y, in the pair's or batch's first row
+  used: bool,
+}
+
+// Where output j belongs; for experts also whether this part has it.
+fn place(batch: u32, j: u32) -> Place {
+  if (EXPERTS) {
+    let id = ids[batch];
+    let row = id * p.n + j - p.part;
+    let here = select((row < p.w.rows), p.part == 0u, id >= p.experts);
+    return Place(row, batch * p.n + j, here && j < p.n);
+  }
+  return Place(p.row0 + j, batch * p.n + p.first + j, j < p.rows);
+}
+
+@compute @workgroup_size(LANES, TEAMS)
+fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,
+        @builtin(local_invocation_id) local: vec3u) {
+  bind_product();
+  let index = group.x + group.y * groups.x;
+  let batch = index / p.tiles * BATCH;
+  if (batch >= p.m) {
+    return;
+  }
+  let j0 = ((index % p.tiles) * TEAMS + local.y) * ROWS;
+  var rows: array<u32, ROWS>;
+  for (var r = 0u; r < ROWS; r++) {
+    rows[r] = place(batch, j0 + r).row;
+  }
+  var sums: array<f32, ROWS * BATCH>;
+  for (var block = local.x; block < p.w.blocks; block += LANES) {
+    var x: array<Inputs, BATCH>;
+    for (var b = 0u; b < BATCH; b++) {
+      x[b] = inputs(min(batch + b, p.m - 1u) / p.share, block);
+    }
+    for (var r = 0u; r < ROWS; r++) {
+      let w = weights(rows[r], block);
+      for (var b = 0u; b < BATCH; b++) {
+        sums[r * BATCH + b] += dot32(w, x[b]);
+      }
+    }
+  }
+  for (var r = 0u; r < ROWS; r++) {
+    for (var b = 0u; b < BATCH; b++) {
+      let sum = sum_lanes(sums[r * BATCH + b], local.x, local.y);
+      let to = place(batch, j0 + r);
+      if (local.x == (r * BATCH + b) % LANES && to.used && batch + b < p.m) {
+        if (EXPERTS && ids[batch] >= p.experts) {
+          y[to.at] = 0.0;
+        } else {
+          finish(to.at + b * p.n, sum);
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,116 @@
+#include "ops/op_ready.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "ops/differentiate.h"
+
+namespace rullama {
+namespace {
+
+std::vector<double> draw(const Fill& fill, std::uint64_t count, Random& random) {
+  std::vector<double> values(count);
+  for (std::uint64_t i = 0; i < count; i++) {
+    switch (fill.kind) {
+      case Fill::Kind::normal: values[i] = fill.a + fill.b * random.normal(); break;
+      case Fill::Kind::uniform: values[i] = fill.a + (fill.b - fill.a) * random.uniform(); break;
+      case Fill::Kind::ids: values[i] = std::floor(fill.a + (fill.b - fill.a) * random.uniform()); break;
+      case Fill::Kind::function: values[i] = fill.at(i); break;
+    }
+  }
+  return values;
+}
+
+std::vector<std::byte> encode(DType dtype, std::uint64_t columns, const std::vector<double>& values) {
+  const std::size_t rows = columns ? values.size() / columns : 0;
+  std::vector<std::byte> bytes(rows * row_bytes(dtype, columns));
+  if (dtype == DType::U32) {
+    for (std::size_t i = 0; i < values.size(); i++) {
+      const auto v = static_cast<std::uint32_t>(values[i]);
+      std::memcpy(bytes.data() + 4 * i, &v, 4);
+    }
+    return bytes;
+  }
+  const std::vector<float> floats(values.begin(), values.end());
+  const DTypeInfo& type = info(dtype);
+  if (!floats.empty()) type.encode(floats.data(), floats.size() / type.block_elements, bytes.data());
+  return bytes;
+}
+
+// The values of an input as bytes of its type.
+std::vector<std::byte> fill(const CaseInput& input, Filling filling, Random& random) {
+  constexpr std::uint64_t kDrawn = 1u << 16;  // values, when they are repeated
+  const Shape& shape = input.desc.shape;
+  const std::uint64_t columns = shape.back(), rows = shape.rows();
+  const std::uint64_t drawn =
+      filling == Filling::full ? rows : std::min(rows, kDrawn / std::max<std::uint64_t>(columns, 1) + 1);
+  auto bytes = encode(input.desc.dtype, columns, draw(input.fill, drawn * columns, random));
+  const std::size_t period = bytes.size();
+  bytes.resize(input.desc.bytes());
+  for (std::size_t at = period; period != 0 && at < bytes.size(); at += period)
+    std::memcpy(bytes.data() + at, bytes.data(), std::min(period, bytes.size() - at));
+  return bytes;
+}
+
+}  // namespace
+
+bool is_outside(const CaseInput& input) {
+  return input.outside || input.state || (input.desc.dtype != DType::F32 && input.desc.dtype != DType::U32);
+}
+
+bool has_gradient(const CaseInput& input) { return input.desc.dtype == DType::F32 && !is_outside(input); }
+
+Result<std::unique_ptr<ReadyCase>> build_case(const OpCase& c, Backend& backend, Precision precision, Filling filling,
+                                              Random& random, bool derivative) {
+  auto ready = std::make_unique<ReadyCase>();
+  Graph& graph = ready->graph;
+  for (const CaseInput& input : c.inputs) ready->bytes.push_back(fill(input, filling, random));
+  for (std::size_t i = 0; i < c.inputs.size(); i++) {
+    const CaseInput& input = c.inputs[i];
+    if (!is_outside(input)) {
+      ready->in.push_back(graph.input(input.name, input.desc));
+      continue;
+    }
+    Result<std::shared_ptr<Tensor>> tensor;
+    if (input.state) {
+      tensor = backend.make_tensor(input.desc, input.name);
+      if (tensor)
+        if (auto ok = backend.write(**tensor, 0, ready->bytes[i]); !ok) return failed(ok);
+    } else {
+      tensor =
+          backend.load_tensor(input.desc, input.name, std::make_shared<MemorySource>(input.name, ready->bytes[i]), 0);
+    }
+    if (!tensor) return failed(tensor);
+    if (input.state) ready->states.push_back(*tensor);
+    ready->in.push_back(graph.tensor(input.name, *tensor));
+  }
+  ready->out = c.build(graph, ready->in);
+  if (auto ok = graph.status(); !ok) return failed(ok);
+  for (Var& v : ready->out) graph.keep(v);
+  std::vector<std::vector<std::byte>> dout_bytes;
+  if (derivative) {
+    std::vector<Var> wrt;
+    for (std::size_t i = 0; i < c.inputs.size(); i++)
+      if (has_gradient(c.inputs[i])) wrt.push_back(ready->in[i]);
+    for (const Var v : ready->out) {
+      ready->dout.push_back(graph.input("dout", v.desc()));
+      dout_bytes.push_back(encode(DType::F32, v.shape().back(), draw(Fill::normal(), v.shape().elements(), random)));
+    }
+    auto gradients = differentiate(graph, ready->out, ready->dout, wrt);
+    if (!gradients) return failed(gradients);
+    ready->gradients = *gradients;
+    for (const Var g : ready->gradients) graph.keep(g);
+  }
+  auto program = backend.compile(graph, precision);
+  if (!program) return failed(program);
+  ready->program = std::move(*program);
+  for (std::size_t i = 0; i < c.inputs.size(); i++)
+    if (!is_outside(c.inputs[i]))
+      if (auto ok = ready->program->write(ready->in[i], ready->bytes[i]); !ok) return failed(ok);
+  for (std::size_t i = 0; i < ready->dout.size(); i++)
+    if (auto ok = ready->program->write(ready->dout[i], dout_bytes[i]); !ok) return failed(ok);
+  return ready;
+}
+
+}  // namespace rullama
