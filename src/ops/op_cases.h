@@ -9,6 +9,8 @@ std::vector<OpCase> attention_cases();
 std::vector<OpRefusal> attention_refusals();
 std::vector<OpCase> cache_write_cases();
 std::vector<OpRefusal> cache_write_refusals();
+std::vector<OpCase> conv_cases();
+std::vector<OpRefusal> conv_refusals();
 std::vector<OpCase> elementwise_cases();
 std::vector<OpRefusal> elementwise_refusals();
 std::vector<OpCase> geglu_cases();

@@ -1,4 +1,4 @@
-// Dense types: the type's own file has `dense4`, four elements of a row without regard to its end.
+// Dense types: the type's own file has `dense4` and `dense1`, four elements of a row and one, without regard to its end.
 
 fn decode4(row: u32, quad: u32) -> vec4f {
   let left = max(p.w.columns, quad * 4u) - quad * 4u;
