@@ -19,8 +19,8 @@ namespace rullama {
 [[nodiscard]] Var add(Var a, Var b);
 [[nodiscard]] Var add_scaled(Var a, Var b, float s);  // a + s b
 [[nodiscard]] Var multiply(Var a, Var b);
-[[nodiscard]] Var scale_by(Var x, Var s);  // x s, as `multiply`
-[[nodiscard]] Var bias(Var x, Var b);      // x + b, as `add`
+[[nodiscard]] Var scale_by(Var x, Var s);  // x s; the last repeat of s may be cut
+[[nodiscard]] Var bias(Var x, Var b);      // x + b
 
 // x + sin(a_c x)^2 / a_c. x: F32 [C, T]; a: F32 [C], not 0, one for each row. Source: Ziyin et al. 2020.
 [[nodiscard]] Var snake(Var x, Var a);

@@ -36,3 +36,27 @@ fn erf(x: f32) -> f32 {
   let series = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))));
   return sign(x) * (1.0 - series * exp(-min(a * a, 80.0)));
 }
+
+// (cos, sin) of angles within +-2^17; beyond, something within [-1, 1]. The language's own promise little outside
+// [-pi, pi], and an absolute error of 2^-11 within.
+fn cos_sin(angle: f32) -> vec2f {
+  // The quarter turns are taken off in four parts of pi/2, of which the products with n (17 bits) are exact.
+  let n = round(angle * 0.636619772);
+  var r = angle - n * 1.5;
+  r -= n * 0.0703125;
+  r -= n * 0.00048065185546875;
+  r = clamp(r - n * 0.0000031749394278692313, -0.8, 0.8);
+  let s = r * r;
+  let sine = r * (1.0 + s * (-1.0 / 6.0 + s * (1.0 / 120.0 + s * (-1.0 / 5040.0 + s * (1.0 / 362880.0)))));
+  let cosine = 1.0 + s * (-0.5 + s * (1.0 / 24.0 + s * (-1.0 / 720.0 + s * (1.0 / 40320.0 - s * (1.0 / 3628800.0)))));
+  switch (u32(i32(n)) & 3u) {
+    case 0u: { return vec2f(cosine, sine); }
+    case 1u: { return vec2f(-sine, cosine); }
+    case 2u: { return vec2f(-cosine, -sine); }
+    default: { return vec2f(sine, -cosine); }
+  }
+}
+
+fn sine(angle: f32) -> f32 {
+  return cos_sin(angle).y;
+}

@@ -87,6 +87,7 @@ class Rope final : public Op {
         cat(name(), "_", options_.rotated, "_", std::bit_cast<std::uint32_t>(options_.base), factors_ ? "_f" : "");
     const auto source = [&] {
       return gpu::Wgsl("ops/rope/rope.wgsl")
+          .file("ops/elementwise/functions.wgsl")
           .constant("HALF", half())
           .constant("SEGMENTS", segments_)
           .constant("FACTORS", factors_)

@@ -17,26 +17,6 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> y: array<f32>;
 @group(0) @binding(5) var<uniform> p: Params;
 
-// (cos, sin) for angles up to 2^17: the language promises little for either outside [-pi, pi], and an absolute error
-// of 2^-11 within.
-fn cos_sin(angle: f32) -> vec2f {
-  // The quarter turns are taken off in four parts of pi/2, of which the products with n (17 bits) are exact.
-  let n = round(angle * 0.636619772);
-  var r = angle - n * 1.5;
-  r -= n * 0.0703125;
-  r -= n * 0.00048065185546875;
-  r -= n * 0.0000031749394278692313;
-  let s = r * r;
-  let sine = r * (1.0 + s * (-1.0 / 6.0 + s * (1.0 / 120.0 + s * (-1.0 / 5040.0 + s * (1.0 / 362880.0)))));
-  let cosine = 1.0 + s * (-0.5 + s * (1.0 / 24.0 + s * (-1.0 / 720.0 + s * (1.0 / 40320.0 - s * (1.0 / 3628800.0)))));
-  switch (u32(n) & 3u) {
-    case 0u: { return vec2f(cosine, sine); }
-    case 1u: { return vec2f(-sine, cosine); }
-    case 2u: { return vec2f(-cosine, -sine); }
-    default: { return vec2f(sine, -cosine); }
-  }
-}
-
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,
         @builtin(local_invocation_index) lane: u32) {
