@@ -7,14 +7,12 @@
 
 namespace rullama {
 
+// Without branches: a product moves the exponent, which also takes subnormals.
 [[nodiscard]] inline float f16_to_f32(std::uint16_t h) {
-  const std::uint32_t sign = static_cast<std::uint32_t>(h & 0x8000u) << 16;
-  const std::uint32_t exponent = h >> 10 & 0x1f;
-  const std::uint32_t mantissa = h & 0x3ffu;
-  if (exponent == 0x1f) return std::bit_cast<float>(sign | 0x7f800000u | mantissa << 13);
-  if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
-  const float subnormal = static_cast<float>(mantissa) * 0x1p-24f;
-  return sign ? -subnormal : subnormal;
+  const std::uint32_t magnitude = static_cast<std::uint32_t>(h & 0x7fffu) << 13;
+  const auto finite = std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) * 0x1p112f);
+  const std::uint32_t bits = magnitude >= 0x0f800000u ? magnitude | 0x7f800000u : finite;
+  return std::bit_cast<float>(bits | static_cast<std::uint32_t>(h & 0x8000u) << 16);
 }
 
 // Round to nearest even; values beyond 65504 + half a step become infinity.

@@ -1,23 +1,13 @@
 // The decoder and encoder of each weight format, one file a format. Layouts: the table in docs/adding-a-format.md.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
+#include <cmath>
 
-#include "base/half.h"
+#include "formats/dtype/blocks.h"
 
 namespace rullama::codecs {
 
-// A block's 16-bit fields may lie at odd addresses.
-[[nodiscard]] inline std::uint16_t load16(const std::byte* p) {
-  std::uint16_t v;
-  std::memcpy(&v, p, sizeof v);
-  return v;
-}
 inline void store16(std::byte* p, std::uint16_t v) { std::memcpy(p, &v, sizeof v); }
-[[nodiscard]] inline float load_half(const std::byte* p) { return f16_to_f32(load16(p)); }
-[[nodiscard]] inline std::uint32_t load_byte(const std::byte* p) { return std::to_integer<std::uint32_t>(*p); }
 
 // Rounds to the nearest integer in [lo, hi].
 [[nodiscard]] inline int to_code(float value, int lo, int hi) {

@@ -1,11 +1,9 @@
-// Q6_K: sixteen sub-blocks of 16 codes of 6 bits, each with a signed 8-bit scale under one half d.
-// A block: 128 bytes of low nibbles, 64 bytes of high pairs, 16 scales, d.
+#include "formats/dtype/q6_k.h"
+
 #include "formats/dtype/codecs.h"
 
 namespace rullama::codecs {
 namespace {
-
-constexpr int kHigh = 128, kScales = 192, kD = 208, kBytes = 210;
 
 // Where the bits of element i lie.
 struct Place {
@@ -13,28 +11,16 @@ struct Place {
 };
 Place place_of(int i) {
   const int p = i / 128, q = i % 128 / 32, l = i % 32;  // half, quarter of the half, lane
-  return {64 * p + l + (q % 2) * 32, q < 2 ? 0 : 4, kHigh + 32 * p + l, 2 * q};
+  return {64 * p + l + (q % 2) * 32, q < 2 ? 0 : 4, Q6_K::kHigh + 32 * p + l, 2 * q};
 }
 
 }  // namespace
 
-void decode_q6_k(const std::byte* src, std::size_t blocks, float* dst) {
-  for (; blocks--; src += kBytes, dst += 256) {
-    const float d = load_half(src + kD);
-    for (int i = 0; i < 256; i++) {
-      const Place at = place_of(i);
-      const int code = static_cast<int>((load_byte(src + at.low) >> at.low_shift & 15) |
-                                        (load_byte(src + at.high) >> at.high_shift & 3) << 4) -
-                       32;
-      const int scale = std::to_integer<std::int8_t>(src[kScales + i / 16]);
-      dst[i] = d * static_cast<float>(scale) * static_cast<float>(code);
-    }
-  }
-}
+void decode_q6_k(const std::byte* s, std::size_t n, float* d) { decode_blocks<Q6_K>(s, n, d); }
 
 void encode_q6_k(const float* src, std::size_t blocks, std::byte* dst) {
-  for (; blocks--; src += 256, dst += kBytes) {
-    std::memset(dst, 0, kBytes);
+  for (; blocks--; src += 256, dst += Q6_K::kBytes) {
+    std::memset(dst, 0, Q6_K::kBytes);
     float step[16], largest = 0;
     for (int s = 0; s < 16; s++) {
       float extreme = 0;  // codes reach one step further on the negative side
@@ -43,11 +29,11 @@ void encode_q6_k(const float* src, std::size_t blocks, std::byte* dst) {
       step[s] = extreme / -32;
       if (std::fabs(step[s]) > std::fabs(largest)) largest = step[s];
     }
-    store16(dst + kD, f32_to_f16(largest / -128));
-    const float d = load_half(dst + kD);
+    store16(dst + Q6_K::kD, f32_to_f16(largest / -128));
+    const float d = load_half(dst + Q6_K::kD);
     for (int i = 0; i < 256; i++) {
       const int scale = d != 0 ? to_code(step[i / 16] / d, -128, 127) : 0;
-      dst[kScales + i / 16] = static_cast<std::byte>(scale);
+      dst[Q6_K::kScales + i / 16] = static_cast<std::byte>(scale);
       const float unit = d * static_cast<float>(scale);
       const int code = 32 + (unit != 0 ? to_code(src[i] / unit, -32, 31) : 0);
       const Place at = place_of(i);

@@ -1,14 +1,10 @@
-// Q8_0: 32 signed bytes with one scale.
+#include "formats/dtype/q8_0.h"
+
 #include "formats/dtype/codecs.h"
 
 namespace rullama::codecs {
 
-void decode_q8_0(const std::byte* src, std::size_t blocks, float* dst) {
-  for (; blocks--; src += 34, dst += 32) {
-    const float d = load_half(src);
-    for (int i = 0; i < 32; i++) dst[i] = static_cast<float>(std::to_integer<std::int8_t>(src[2 + i])) * d;
-  }
-}
+void decode_q8_0(const std::byte* s, std::size_t n, float* d) { decode_blocks<Q8_0>(s, n, d); }
 
 void encode_q8_0(const float* src, std::size_t blocks, std::byte* dst) {
   for (; blocks--; src += 32, dst += 34) {

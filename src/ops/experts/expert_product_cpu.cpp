@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "ops/experts/expert_product.h"
+#include "ops/matmul/product.h"
 
 namespace rullama {
 namespace {
@@ -23,21 +24,19 @@ void expert_product_cpu(const CpuCall& call) {
   const std::uint64_t share = x.shape().rank() == 2 ? slots : 1;  // pairs that read one row of x
   const auto by_expert = pairs_by_expert(ids, w.shape()[0]);
   std::fill(y.f32().begin(), y.f32().end(), 0.0f);
-  call.crew.run(n, 1, [&](std::size_t begin, std::size_t end) {
-    std::vector<float> row(k);
-    for (std::size_t e = 0; e < by_expert.size(); e++) {
-      if (by_expert[e].empty()) continue;
-      for (std::size_t j = begin; j < end; j++) {
-        w.decode_row(e * n + j, row);
-        for (const std::uint32_t p : by_expert[e]) {
-          const auto xr = x.row(p / share);
-          double sum = 0;
-          for (std::size_t i = 0; i < k; i++) sum += static_cast<double>(xr[i]) * row[i];
-          y.row(p)[j] = static_cast<float>(sum);
-        }
-      }
-    }
-  });
+  std::vector<float> rows, products;
+  for (std::size_t e = 0; e < by_expert.size(); e++) {
+    const auto& pairs = by_expert[e];
+    if (pairs.empty()) continue;
+    rows.resize(pairs.size() * k);
+    products.resize(pairs.size() * n);
+    for (std::size_t i = 0; i < pairs.size(); i++) std::ranges::copy(x.row(pairs[i] / share), rows.begin() + i * k);
+    const CpuView xe{{DType::F32, {pairs.size(), k}}, reinterpret_cast<std::byte*>(rows.data())};
+    const CpuView we{{w.desc.dtype, {n, k}}, w.data + e * n * row_bytes(w.desc.dtype, k)};
+    const CpuView ye{{DType::F32, {pairs.size(), n}}, reinterpret_cast<std::byte*>(products.data())};
+    product_on_cpu({ProductKind::forward, 1, 0, n, xe, we, nullptr, ye}, call.crew, call.precision);
+    for (std::size_t i = 0; i < pairs.size(); i++) std::ranges::copy(ye.row(i), y.row(pairs[i]).begin());
+  }
 }
 
 void expert_transposed_cpu(const CpuCall& call, bool shared) {

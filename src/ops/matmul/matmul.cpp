@@ -41,11 +41,7 @@ class Product final : public Op {
   void eval(const CpuCall& call) const override {
     ProductCpu product{kind_,      scale_, row0_, row1_, call.in[0], call.in[1], added_ ? &call.in[2] : nullptr,
                        call.out[0]};
-    if (call.precision == Precision::reference) {
-      product_reference(product, call.crew);
-    } else {
-      product_cpu(product, call.crew, call.precision);
-    }
+    product_on_cpu(product, call.crew, call.precision);
   }
 
   Result<> record(GpuCall& call) const override { return record_product(call, {kind_, scale_, row0_, row1_, added_}); }

@@ -27,6 +27,10 @@ struct ProductCpu {
 void product_reference(const ProductCpu& p, Crew& crew);
 // The vectorised form.
 void product_cpu(const ProductCpu& p, Crew& crew, Precision precision);
+// The one that `precision` asks for.
+inline void product_on_cpu(const ProductCpu& p, Crew& crew, Precision precision) {
+  precision == Precision::reference ? product_reference(p, crew) : product_cpu(p, crew, precision);
+}
 
 struct ProductGpu {
   ProductKind kind;

@@ -1,0 +1,295 @@
+#include "ops/matmul/product_loops.h"
+
+#include <hwy/cache_control.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "formats/dtype/q4_k_q5_k.h"
+#include "formats/dtype/q4_q5.h"
+#include "formats/dtype/q6_k.h"
+#include "formats/dtype/q8_0.h"
+
+// Each target costs compile time: on x86, these are the ones that make little difference.
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_AVX3_DL)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/matmul/product_loops.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace rullama::product_loops::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+const hn::CappedTag<float, 8> kFloats;
+const hn::CappedTag<std::int32_t, 8> kInts;
+const hn::CappedTag<std::int16_t, 16> kShorts;
+using Floats = hn::Vec<decltype(kFloats)>;
+
+// Calls f with the block type of a quantised format.
+template <class F>
+HWY_INLINE bool with_block(DType dtype, const F& f) {
+  switch (dtype) {
+    case DType::Q8_0: f(codecs::Q8_0{}); return true;
+    case DType::Q4_0: f(codecs::Q4_0{}); return true;
+    case DType::Q4_1: f(codecs::Q4_1{}); return true;
+    case DType::Q5_0: f(codecs::Q5_0{}); return true;
+    case DType::Q5_1: f(codecs::Q5_1{}); return true;
+    case DType::Q4_K: f(codecs::Q4_K{}); return true;
+    case DType::Q5_K: f(codecs::Q5_K{}); return true;
+    case DType::Q6_K: f(codecs::Q6_K{}); return true;
+    default: return false;
+  }
+}
+
+HWY_INLINE void finish(const Output& output, std::size_t m, std::size_t n, float sum) {
+  const std::size_t at = m * output.stride + n;
+  output.data[at] = output.scale * sum + (output.plus ? output.plus[at] : 0.0f);
+}
+
+// --- few rows: codes times codes
+
+// A half's bits as a float.
+HWY_INLINE float half_to_float(std::uint16_t bits) {
+  const hn::CappedTag<float, 4> floats;
+  const hn::Rebind<hwy::float16_t, decltype(floats)> halves;
+  const hn::Rebind<std::uint16_t, decltype(floats)> shorts;
+  return hn::GetLane(hn::PromoteTo(floats, hn::BitCast(halves, hn::Set(shorts, bits))));
+}
+
+// The sum of products of 16 codes with 16-bit ones.
+HWY_INLINE hn::Vec<decltype(kInts)> dot16(const codecs::SignedBytes16& codes, const std::int16_t* x) {
+  const hn::Rebind<std::int8_t, decltype(kShorts)> bytes;
+  const auto* b = reinterpret_cast<const std::int8_t*>(&codes);
+  auto sum = hn::Zero(kInts), other = hn::Zero(kInts);
+  for (std::size_t i = 0; i < 16; i += hn::Lanes(kShorts))
+    sum = hn::ReorderWidenMulAccumulate(kInts, hn::PromoteTo(kShorts, hn::LoadU(bytes, b + i)),
+                                        hn::LoadU(kShorts, x + i), sum, other);
+  return hn::Add(sum, other);
+}
+
+constexpr int kAhead = 2048;  // bytes: rows are read once and in order, faster than they are fetched unasked
+
+template <class Block, int kRows>
+void dot_code_rows(const Codes& x, const Weight& w, std::size_t first, std::size_t last, std::size_t column0,
+                   const Output& output) {
+  constexpr int kRuns = Block::kElements / 32, kUnrolled = kRuns == 1 ? 8 : kRuns;
+  const std::size_t runs = w.columns / 32;
+  for (std::size_t n = first; n < last; n++) {
+    const std::byte* src = w.row(n);
+    Floats sums[kRows][2];  // two a row, so that additions overlap
+    float offsets[kRows] = {};
+    for (auto& row : sums) row[0] = row[1] = hn::Zero(kFloats);
+    const auto add_run = [&](std::size_t run0, int i) HWY_ATTR __attribute__((always_inline)) {
+      const codecs::Codes32 c = Block::unpack32(src + i / kRuns * Block::kBytes, i % kRuns);
+      const float d = half_to_float(c.d);
+      const std::size_t run = run0 + static_cast<std::size_t>(i);
+      for (int m = 0; m < kRows; m++) {
+        const std::int16_t* codes = x.codes + m * w.columns + 32 * run;
+        const float scale = d * x.scales[m * runs + run];
+        Floats& sum = sums[m][i % 2];
+        const auto low = dot16(c.low, codes), high = dot16(c.high, codes + 16);
+        if (Block::kOneScale) {
+          sum = hn::MulAdd(hn::ConvertTo(kFloats, hn::Add(low, high)), hn::Set(kFloats, c.low_step * scale), sum);
+        } else {
+          sum = hn::MulAdd(hn::ConvertTo(kFloats, low), hn::Set(kFloats, c.low_step * scale), sum);
+          sum = hn::MulAdd(hn::ConvertTo(kFloats, high), hn::Set(kFloats, c.high_step * scale), sum);
+        }
+        if (Block::kOffset) offsets[m] += half_to_float(c.m) * c.offset_step * x.sums[m * runs + run];
+      }
+    };
+    std::size_t run = 0;
+    constexpr int kStep = kUnrolled / kRuns * Block::kBytes;
+    for (; run + kUnrolled <= runs; run += kUnrolled, src += kStep) {
+      for (int i = 0; i < kStep; i += 64) hwy::Prefetch(src + kAhead + i);
+#if HWY_COMPILER_CLANG
+#pragma clang loop unroll(full)
+#else
+#pragma GCC unroll 8
+#endif
+      for (int i = 0; i < kUnrolled; i++) add_run(run, i);
+    }
+    for (; run < runs; run++, src += Block::kBytes) add_run(run, 0);
+    for (int m = 0; m < kRows; m++)
+      finish(output, m, column0 + n - first,
+             hn::GetLane(hn::SumOfLanes(kFloats, hn::Add(sums[m][0], sums[m][1]))) + offsets[m]);
+  }
+}
+
+void DotCodes(const Codes& x, const Weight& w, std::size_t first, std::size_t last, std::size_t column0,
+              const Output& output) {
+  with_block(w.dtype, [&](auto block) HWY_ATTR {
+    using Block = decltype(block);
+    switch (x.rows) {
+      case 1: return dot_code_rows<Block, 1>(x, w, first, last, column0, output);
+      case 2: return dot_code_rows<Block, 2>(x, w, first, last, column0, output);
+      case 3: return dot_code_rows<Block, 3>(x, w, first, last, column0, output);
+      default: return;
+    }
+  });
+}
+
+void EncodeRow(const float* x, std::size_t columns, std::int16_t* codes, float* scales, float* sums) {
+  for (std::size_t run = 0; run < columns / 32; run++, x += 32, codes += 32) {
+    float largest = 0;
+    for (int i = 0; i < 32; i++) largest = largest < std::fabs(x[i]) ? std::fabs(x[i]) : largest;
+    const float scale = largest / 32767, inverse = scale > 0 ? 1 / scale : 0;
+    int sum = 0;
+    for (int i = 0; i < 32; i++) {
+      const float scaled = x[i] * inverse;
+      const int code = static_cast<int>(scaled + (scaled < 0 ? -0.5f : 0.5f));
+      codes[i] = static_cast<std::int16_t>(code > 32767 ? 32767 : code < -32767 ? -32767 : code);
+      sum += codes[i];
+    }
+    scales[run] = scale;
+    sums[run] = scale * static_cast<float>(sum);
+  }
+}
+
+// --- decoding
+
+void DecodePart(const Weight& w, std::size_t row, std::size_t begin, std::size_t columns, float* out) {
+  const std::byte* src = w.row(row);
+  if (with_block(w.dtype, [&](auto block) HWY_ATTR {
+        using Block = decltype(block);
+        codecs::decode_blocks<Block>(src + begin / Block::kElements * Block::kBytes, columns / Block::kElements, out);
+      }))
+    return;
+  if (w.dtype == DType::F32) {
+    std::memcpy(out, src + 4 * begin, 4 * columns);
+  } else if (w.dtype == DType::F16) {
+    for (std::size_t i = 0; i < columns; i++) out[i] = codecs::load_half(src + 2 * (begin + i));
+  } else {
+    for (std::size_t i = 0; i < columns; i++) out[i] = bf16_to_f32(codecs::load16(src + 2 * (begin + i)));
+  }
+}
+
+void DecodeRows(const Weight& w, std::size_t first, std::size_t count, float* out, std::size_t stride) {
+  for (std::size_t r = 0; r < count; r++, out += stride) {
+    DecodePart(w, first + r, 0, w.columns, out);
+    for (std::size_t i = w.columns; i < stride; i++) out[i] = 0;
+  }
+}
+
+// --- floats: tiles of dot products. Every result has one vector of sums, whatever the tile, so that splitting the rows
+// of x differently changes no bit.
+
+template <int kRows, int kColumns>
+HWY_INLINE void tile(const float* x, std::size_t x_stride, const float* w, std::size_t w_stride, std::size_t columns,
+                     std::size_t m, std::size_t n, const Output& output) {
+  Floats sums[kRows][kColumns];
+  for (auto& row : sums)
+    for (Floats& sum : row) sum = hn::Zero(kFloats);
+  for (std::size_t i = 0; i < columns; i += hn::Lanes(kFloats)) {
+    Floats b[kColumns];
+    for (int c = 0; c < kColumns; c++) b[c] = hn::LoadU(kFloats, w + c * w_stride + i);
+    for (int r = 0; r < kRows; r++) {
+      const Floats a = hn::LoadU(kFloats, x + r * x_stride + i);
+      for (int c = 0; c < kColumns; c++) sums[r][c] = hn::MulAdd(a, b[c], sums[r][c]);
+    }
+  }
+  for (int r = 0; r < kRows; r++)
+    for (int c = 0; c < kColumns; c++) finish(output, m + r, n + c, hn::GetLane(hn::SumOfLanes(kFloats, sums[r][c])));
+}
+
+// All columns for kRows rows.
+template <int kRows, int kColumns>
+HWY_INLINE void strip(const float* x, std::size_t x_stride, const float* w, std::size_t w_stride, std::size_t count,
+                      std::size_t columns, std::size_t m, std::size_t column0, const Output& output) {
+  std::size_t n = 0;
+  for (; n + kColumns <= count; n += kColumns)
+    tile<kRows, kColumns>(x, x_stride, w + n * w_stride, w_stride, columns, m, column0 + n, output);
+  for (; n < count; n++) tile<kRows, 1>(x, x_stride, w + n * w_stride, w_stride, columns, m, column0 + n, output);
+}
+
+void DotFloats(const float* x, std::size_t x_stride, std::size_t rows, const float* w, std::size_t w_stride,
+               std::size_t count, std::size_t columns, std::size_t column0, const Output& output) {
+  std::size_t m = 0;
+  for (; m + 4 <= rows; m += 4)
+    strip<4, 3>(x + m * x_stride, x_stride, w, w_stride, count, columns, m, column0, output);
+  x += m * x_stride;
+  switch (rows - m) {
+    case 3: return strip<3, 3>(x, x_stride, w, w_stride, count, columns, m, column0, output);
+    case 2: return strip<2, 4>(x, x_stride, w, w_stride, count, columns, m, column0, output);
+    case 1: return strip<1, 8>(x, x_stride, w, w_stride, count, columns, m, column0, output);
+    default: return;
+  }
+}
+
+// --- floats: sums of rows
+
+template <int kRows, int kVectors>
+HWY_INLINE void add_tile(const float* a, std::size_t row_step, std::size_t term_step, const float* w, std::size_t terms,
+                         std::size_t columns, float* sums) {
+  const std::size_t lanes = hn::Lanes(kFloats);
+  Floats s[kRows][kVectors];
+  for (int r = 0; r < kRows; r++)
+    for (int v = 0; v < kVectors; v++) s[r][v] = hn::LoadU(kFloats, sums + r * columns + v * lanes);
+  for (std::size_t t = 0; t < terms; t++) {
+    Floats b[kVectors];
+    for (int v = 0; v < kVectors; v++) b[v] = hn::LoadU(kFloats, w + t * columns + v * lanes);
+    for (int r = 0; r < kRows; r++) {
+      const Floats factor = hn::Set(kFloats, a[r * row_step + t * term_step]);
+      for (int v = 0; v < kVectors; v++) s[r][v] = hn::MulAdd(factor, b[v], s[r][v]);
+    }
+  }
+  for (int r = 0; r < kRows; r++)
+    for (int v = 0; v < kVectors; v++) hn::StoreU(s[r][v], kFloats, sums + r * columns + v * lanes);
+}
+
+template <int kRows>
+HWY_INLINE void add_strip(const float* a, std::size_t row_step, std::size_t term_step, const float* w,
+                          std::size_t terms, std::size_t columns, float* sums) {
+  const std::size_t lanes = hn::Lanes(kFloats);
+  std::size_t n = 0;
+  for (; n + 2 * lanes <= columns; n += 2 * lanes)
+    add_tile<kRows, 2>(a, row_step, term_step, w + n, terms, columns, sums + n);
+  for (; n < columns; n += lanes) add_tile<kRows, 1>(a, row_step, term_step, w + n, terms, columns, sums + n);
+}
+
+void AddRows(const float* a, std::size_t row_step, std::size_t term_step, std::size_t rows, const float* w,
+             std::size_t terms, std::size_t columns, float* sums) {
+  std::size_t m = 0;
+  for (; m + 4 <= rows; m += 4)
+    add_strip<4>(a + m * row_step, row_step, term_step, w, terms, columns, sums + m * columns);
+  for (; m < rows; m++) add_strip<1>(a + m * row_step, row_step, term_step, w, terms, columns, sums + m * columns);
+}
+
+}  // namespace rullama::product_loops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace rullama::product_loops {
+
+HWY_EXPORT(DotCodes);
+HWY_EXPORT(EncodeRow);
+HWY_EXPORT(DecodePart);
+HWY_EXPORT(DecodeRows);
+HWY_EXPORT(DotFloats);
+HWY_EXPORT(AddRows);
+
+void dot_codes(const Codes& x, const Weight& w, std::size_t first, std::size_t last, std::size_t column0,
+               const Output& output) {
+  HWY_DYNAMIC_DISPATCH(DotCodes)(x, w, first, last, column0, output);
+}
+void encode_row(const float* x, std::size_t columns, std::int16_t* codes, float* scales, float* sums) {
+  HWY_DYNAMIC_DISPATCH(EncodeRow)(x, columns, codes, scales, sums);
+}
+void decode_part(const Weight& w, std::size_t row, std::size_t begin, std::size_t columns, float* out) {
+  HWY_DYNAMIC_DISPATCH(DecodePart)(w, row, begin, columns, out);
+}
+void decode_rows(const Weight& w, std::size_t first, std::size_t count, float* out, std::size_t stride) {
+  HWY_DYNAMIC_DISPATCH(DecodeRows)(w, first, count, out, stride);
+}
+void dot_floats(const float* x, std::size_t x_stride, std::size_t rows, const float* w, std::size_t w_stride,
+                std::size_t count, std::size_t columns, std::size_t column0, const Output& output) {
+  HWY_DYNAMIC_DISPATCH(DotFloats)(x, x_stride, rows, w, w_stride, count, columns, column0, output);
+}
+void add_rows(const float* a, std::size_t row_step, std::size_t term_step, std::size_t rows, const float* w,
+              std::size_t terms, std::size_t columns, float* sums) {
+  HWY_DYNAMIC_DISPATCH(AddRows)(a, row_step, term_step, rows, w, terms, columns, sums);
+}
+
+}  // namespace rullama::product_loops
+#endif
