@@ -19,6 +19,9 @@ struct Model::Impl {
   ModelInfo info;
 };
 
+// The device that `options` name.
+[[nodiscard]] Result<std::shared_ptr<Backend>> open_backend(const LoadOptions& options);
+
 struct Session::Impl {
   std::shared_ptr<const Model::Impl> model;
   std::unique_ptr<Sequence> sequence;

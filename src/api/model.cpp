@@ -14,9 +14,6 @@
 #include "runtime/sampler.h"
 
 namespace rullama {
-namespace {
-
-constexpr std::uint32_t kDefaultContext = 4096;
 
 // "" takes a real GPU if there is one and else the CPU: a CPU driver for GPU code is slower than the CPU itself.
 Result<std::shared_ptr<Backend>> open_backend(const LoadOptions& options) {
@@ -33,6 +30,10 @@ Result<std::shared_ptr<Backend>> open_backend(const LoadOptions& options) {
   if (!device) return failed(device);
   return std::shared_ptr<Backend>(make_gpu_backend(std::move(*device)));
 }
+
+namespace {
+
+constexpr std::uint32_t kDefaultContext = 4096;
 
 ModelInfo describe(const Gguf& file, const TextModel& text) {
   ModelInfo info;

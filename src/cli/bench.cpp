@@ -148,8 +148,15 @@ void add_bench(CLI::App& app, Task& task) {
   command->footer(
       "GB/s counts the weights that one token reads. peak_gbps is what the same device reaches when it only reads.\n"
       "host_rss_mb is the process's resident memory; host_file_mb of it are pages of the mapped model file.\n\n"
-      "Examples:\n  rullama bench model.gguf\n  rullama bench gemma3:270m --device cpu -p 64 -n 32 --json");
-  run_with(command, task, options, bench);
+      "Examples:\n  rullama bench model.gguf\n  rullama bench gemma3:270m --device cpu -p 64 -n 32 --json\n"
+      "  rullama bench ops matmul Q4_K");
+  CLI::App* ops = add_bench_ops(command, task);
+  command->get_option("MODEL")->required(false);  // a required argument would take "ops" for itself
+  command->callback([&task, options, ops] {
+    if (ops->parsed()) return;
+    if (options->model.model.empty()) throw CLI::RequiredError("MODEL");
+    task = [options] { return bench(*options); };
+  });
 }
 
 }  // namespace rullama::cli

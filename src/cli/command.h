@@ -22,6 +22,7 @@ void add_render(CLI::App& app, Task& task);
 void add_logits(CLI::App& app, Task& task);
 void add_perplexity(CLI::App& app, Task& task);
 void add_bench(CLI::App& app, Task& task);
+CLI::App* add_bench_ops(CLI::App* bench, Task& task);  // `rullama bench ops`
 void add_completion(CLI::App& app, Task& task);
 
 // Options live as long as the parser, which keeps the callback that holds them.

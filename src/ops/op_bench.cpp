@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <string>
 #include <utility>
 
 #include "base/random.h"
@@ -14,6 +16,7 @@ namespace {
 
 constexpr double kSeconds = 0.15;  // of measuring, for each case
 constexpr std::size_t kLeast = 3, kMost = 50;
+constexpr double kLong = 2;  // a run that takes longer is not repeated
 
 // Seconds of one run, by the device's clock where it has one. Without, reading `kept` waits for the end.
 Result<double> time_once(Program& program, Var kept, std::uint32_t position) {
@@ -36,7 +39,8 @@ Result<double> time_once(Program& program, Var kept, std::uint32_t position) {
 }
 
 Result<double> median_time(Program& program, Var kept, std::uint32_t position) {
-  if (auto warm = time_once(program, kept, position); !warm) return warm;
+  auto warm = time_once(program, kept, position);
+  if (!warm || *warm > kLong) return warm;
   std::vector<double> times;
   const double start = host::rullama_host_now();
   while (times.size() < kLeast || (times.size() < kMost && host::rullama_host_now() - start < kSeconds)) {
@@ -59,6 +63,31 @@ Cost total_cost(const Graph& graph) {
     total.flops += cost.flops;
   }
   return total;
+}
+
+std::uint64_t input_bytes(const OpCase& c) {
+  std::uint64_t bytes = 0;
+  for (const CaseInput& input : c.inputs) bytes += input.desc.bytes();
+  return bytes;
+}
+
+struct Work {
+  double seconds;
+  Cost cost;
+};
+
+Result<Work> time_case(const OpCase& c, Backend& backend, Precision precision, bool derivative) {
+  Random random(1);
+  auto ready = build_case(c, backend, precision, Filling::repeated, random, derivative);
+  if (!ready) return failed(ready);
+  ReadyCase& r = **ready;
+  // what to wait for: an output, or an input where all outputs are states
+  Var kept = r.out.empty() ? Var{} : r.out[0];
+  for (std::size_t i = 0; i < c.inputs.size() && !kept; i++)
+    if (!is_outside(c.inputs[i])) kept = r.in[i];
+  auto seconds = median_time(*r.program, kept, c.position);
+  if (!seconds) return failed(seconds);
+  return Work{*seconds, total_cost(r.graph)};
 }
 
 OpCase probe_case(std::string name, std::uint64_t n, std::function<Var(Var)> f) {
@@ -90,26 +119,44 @@ Result<DevicePeak> measure_peak(Backend& backend) {
 }
 
 std::vector<OpCase> bench_cases() {
-  std::vector<OpCase> cases = op_cases();
-  std::erase_if(cases, [](const OpCase& c) { return c.use == CaseUse::test; });
+  std::vector<OpCase> all = op_cases(), cases;
+  std::map<std::pair<std::string, std::string>, const OpCase*> largest;  // null: has a case of its own
+  for (OpCase& c : all) {
+    const OpCase*& other = largest.try_emplace({c.op, c.format}, &c).first->second;
+    if (c.use != CaseUse::test) {
+      other = nullptr;
+      cases.push_back(c);
+      cases.back().derivative = false;
+      if (!c.derivative) continue;
+      cases.push_back(c);
+      cases.back().op += "_backward";
+    } else if (other && input_bytes(c) > input_bytes(*other)) {
+      other = &c;
+    }
+  }
+  for (const auto& [key, c] : largest) {
+    if (!c) continue;
+    cases.push_back(*c);
+    cases.back().derivative = false;
+  }
+  std::stable_sort(cases.begin(), cases.end(), [](const OpCase& a, const OpCase& b) { return a.op < b.op; });
   return cases;
 }
 
 Result<OpSpeed> bench_case(const OpCase& c, Backend& backend, Precision precision, const DevicePeak& peak) {
-  Random random(1);
-  auto ready = build_case(c, backend, precision, Filling::repeated, random);
-  if (!ready) return failed(ready);
-  // what to wait for: an output, or an input where all outputs are states
-  Var kept = (*ready)->out.empty() ? Var{} : (*ready)->out[0];
-  for (std::size_t i = 0; i < c.inputs.size() && !kept; i++)
-    if (!is_outside(c.inputs[i])) kept = (*ready)->in[i];
-  auto seconds = median_time(*(*ready)->program, kept, c.position);
-  if (!seconds) return failed(seconds);
-  const Cost cost = total_cost((*ready)->graph);
-  OpSpeed speed{c.op, c.format, c.shape, *seconds, 0, 0, 0};
-  if (*seconds > 0) {
-    speed.gbps = cost.bytes / *seconds * 1e-9;
-    speed.gflops = cost.flops / *seconds * 1e-9;
+  auto work = time_case(c, backend, precision, c.derivative);
+  if (!work) return failed(work);
+  if (c.derivative) {
+    auto forward = time_case(c, backend, precision, false);
+    if (!forward) return failed(forward);
+    work->seconds = std::max(work->seconds - forward->seconds, 0.0);
+    work->cost.bytes -= forward->cost.bytes;
+    work->cost.flops -= forward->cost.flops;
+  }
+  OpSpeed speed{c.op, c.format, c.shape, work->seconds, 0, 0, 0};
+  if (work->seconds > 0) {
+    speed.gbps = work->cost.bytes / work->seconds * 1e-9;
+    speed.gflops = work->cost.flops / work->seconds * 1e-9;
   }
   if (peak.read_gbps > 0) speed.share = speed.gbps / peak.read_gbps;
   if (peak.gflops > 0) speed.share = std::max(speed.share, speed.gflops / peak.gflops);

@@ -25,9 +25,11 @@ struct OpSpeed {
   double share = 0;
 };
 
-// The cases of the op table that are for benchmarks.
+// At least one case of every op and format: those of the op table that are for benchmarks, where one of them has a
+// derivative also that (its op is called "<op>_backward"), and the largest test of what has none.
 [[nodiscard]] std::vector<OpCase> bench_cases();
 
+// A case with `derivative`: its time beyond the same case's without.
 [[nodiscard]] Result<OpSpeed> bench_case(const OpCase& c, Backend& backend, Precision precision,
                                          const DevicePeak& peak);
 

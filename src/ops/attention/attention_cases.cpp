@@ -145,6 +145,8 @@ std::vector<OpCase> attention_cases() {
   bench({.heads = 4, .slots = 1023, .position = 2000, .window = 512, .type = DType::F16});
   for (const DType type : {DType::F32, DType::F16})
     bench({.rows = 4096, .heads = 8, .kv_heads = 4, .slots = 4096, .type = type, .scale = 0.0625f});
+  bench({.rows = 2048, .heads = 8, .slots = 2048, .activations = true, .scale = 0.0625f});
+  bench({.rows = 2304, .heads = 16, .kv_heads = 16, .d = 72, .slots = 2304, .form = Form::all});
   bench({.rows = 512, .heads = 8, .kv_heads = 2, .d = 512, .slots = 4096, .position = 3584, .scale = 0.0625f});
   bench(
       {.rows = 512, .heads = 4, .slots = 1023, .position = 2048, .window = 512, .type = DType::F16, .scale = 0.0625f});

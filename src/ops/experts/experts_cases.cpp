@@ -127,6 +127,11 @@ std::vector<OpCase> experts_cases() {
   cases.push_back(combine_case(3, 2, 16, 8, false));
   cases.push_back(combine_case(1, 1, 1, 1, true));
   cases.push_back(combine_case(0, 2, 16, 8, true));
+  for (OpCase c : {route_case(512, 2816, 128, 8, true), combine_case(512, 8, 2816, 128, true)}) {
+    c.derivative = false;
+    c.use = CaseUse::bench;
+    cases.push_back(std::move(c));
+  }
   return cases;
 }
 

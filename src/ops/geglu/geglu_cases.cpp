@@ -34,8 +34,11 @@ std::vector<OpCase> geglu_cases() {
   two("quick_geglu", [](Var g, Var u) { return quick_geglu(g, u); }, 3, 67, 67, 3, 1e-5, 0);
   two("quick_geglu", [](Var g, Var u) { return quick_geglu(g, u); }, 1, 64, 64, 40, 1e-5, 1e-5);
   two("geglu", plain, 512, 6144, 6144, 3, 1e-5, 0, CaseUse::bench);
+  cases.back().derivative = true;
+  two("quick_geglu", [](Var g, Var u) { return quick_geglu(g, u); }, 2304, 4304, 4304, 3, 1e-5, 0, CaseUse::bench);
 
-  const auto one = [&](const char* name, std::function<Var(Var)> f, std::uint64_t r, std::uint64_t n) {
+  const auto one = [&](const char* name, std::function<Var(Var)> f, std::uint64_t r, std::uint64_t n,
+                       CaseUse use = CaseUse::test) {
     OpCase c;
     c.op = name;
     c.format = "F32";
@@ -44,12 +47,15 @@ std::vector<OpCase> geglu_cases() {
     c.build = [f](Graph&, std::span<const Var> in) { return std::vector{f(in[0])}; };
     c.absolute = 1e-5;
     c.derivative = true;
+    c.use = use;
     cases.push_back(std::move(c));
   };
   for (const auto& [r, n] : {std::pair<std::uint64_t, std::uint64_t>{1, 67}, {6, 20}, {33, 1}}) {
     one("geglu_halves", [](Var u) { return geglu_halves(u); }, r, n);
     one("glu_split", [](Var x) { return glu_split(x); }, r, n);
   }
+  one("geglu_halves", [](Var u) { return geglu_halves(u); }, 512, 6144, CaseUse::bench);
+  one("glu_split", [](Var x) { return glu_split(x); }, 750, 1024, CaseUse::bench);
   return cases;
 }
 

@@ -30,6 +30,8 @@ std::vector<OpCase> layer_norm_cases() {
   add(false, 7, 53, true), add(false, 7, 52, false), add(false, 0, 8, true), add(false, 70000, 8, true);
   add(true, 8, 19, true), add(true, 8, 64, true), add(true, 1, 1000, true), add(true, 3, 100, false);
   add(false, 512, 1152, true, CaseUse::bench);
+  cases.back().derivative = true;
+  add(true, 256, 12000, true, CaseUse::bench);
 
   OpCase large_mean;
   large_mean.op = "layer_norm";

@@ -158,6 +158,13 @@ std::vector<OpCase> matmul_cases() {
   cases.add(adapter(F16, 32, 16, 20, 1));
   cases.add(adapter(F16, 32, 5, 20, 3));
 
+  cases.activations({16, 262144, 1}, "outer_sum", outer_sum, {1, 262144}, {1, 16});  // of an output head's adapter
+  cases.all.back().derivative = false;
+  for (OpCase c :
+       {adapter(F32, 2560, 16, 10240, 1), adapter(F16, 2560, 16, 10240, 1), adapter(F32, 2560, 16, 10240, 2048)}) {
+    c.use = CaseUse::bench;
+    cases.add(std::move(c));
+  }
   for (const DType w : {Q4_0, Q8_0, Q4_K, Q6_K}) {
     const std::uint64_t n = w == Q8_0 || w == Q6_K ? 16384 : 32768;
     cases.product(false, w, {8192, n, 1}, 1e-2, CaseUse::bench);

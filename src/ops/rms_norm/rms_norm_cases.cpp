@@ -28,7 +28,7 @@ std::vector<OpCase> rms_norm_cases() {
   add(35, 256, true, CaseUse::test);
   add(70000, 8, true, CaseUse::test);
   add(0, 8, true, CaseUse::test);
-  add(512, 2048, true, CaseUse::bench);
+  add(512, 2048, true, CaseUse::bench, true);
 
   const auto fused = [&](std::uint64_t rows, std::uint64_t n, bool scaled, CaseUse use = CaseUse::test) {
     OpCase c;

@@ -67,6 +67,7 @@ std::vector<OpCase> rope_cases() {
   test({0, 2, 8, 8, 0});
   test({66000, 1, 66, 4, 0}, 1e-4);  // more than 65,535 workgroups
   cases.push_back(make({512, 4, 256, 256, 0, 1e6f}, CaseUse::bench, 1e-4));
+  cases.back().derivative = true;
   {
     OpCase c;  // turned and turned back: the input again
     c.op = "rope";

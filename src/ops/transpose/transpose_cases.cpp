@@ -27,6 +27,8 @@ std::vector<OpCase> transpose_cases() {
   add("swap_heads", {7, 3, 5}, [](Var x) { return swap_heads(swap_heads(x)); });
   cases.back().shape += " there and back";
   for (const Shape& s : {Shape{3, 19}, {1, 1}, {8, 64}}) add("upsample", s, [](Var x) { return upsample(x); });
+  add("swap_heads", {2048, 8, 256}, heads, CaseUse::bench);
+  add("upsample", {512, 12000}, [](Var x) { return upsample(x); }, CaseUse::bench);
   add("upsample", {2, 9}, [](Var x) { return upsample(x, 5); });
   cases.back().shape += " factor=5";
   return cases;
