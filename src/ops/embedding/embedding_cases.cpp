@@ -51,6 +51,8 @@ std::vector<OpCase> embedding_cases() {
   std::vector<OpCase> cases;
   for (const DType type : {F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K}) {
     cases.push_back(rows_case(type, 50, 512, 9, 50));
+    cases.push_back(rows_case(type, 200, 256, 8, 250));
+    cases.back().split = true;
     OpCase bench = rows_case(type, 32768, 2560, 512, 32768);
     bench.use = CaseUse::bench;
     cases.push_back(std::move(bench));

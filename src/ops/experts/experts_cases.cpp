@@ -109,6 +109,8 @@ std::vector<OpCase> experts_cases() {
   for (const DType w : {F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K}) {
     cases.push_back(product_case(w, {2, 2, 3, 5, 256}, true));
     cases.push_back(product_case(w, {3, 2, 6, 4, 256}, false));
+    cases.push_back(product_case(w, {2, 2, 6, 40, 512}, true, true));
+    cases.back().split = true;
     OpCase decode = product_case(w, {1, 8, 128, 1408, 2816}, true),
            prompt = product_case(w, {512, 8, 128, 1408, 2816}, true);
     for (OpCase* c : {&decode, &prompt}) {

@@ -129,6 +129,7 @@ std::vector<OpCase> matmul_cases() {
     }
     cases.range(false, w, {256, 40, 3}, {7, 33});
     cases.range(true, w, {256, 40, 3}, {7, 33});
+    for (const bool transposed : {false, true}) cases.product(transposed, w, {512, 200, 2}, 1e-4).split = true;
   }
   // rows that start in the middle of a word, tails of all kinds
   for (const DType w : {F32, F16, BF16}) {

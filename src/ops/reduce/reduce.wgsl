@@ -1,4 +1,4 @@
-// sums[part * m + j] = the part's share of sum_r source[j * step_j + r * step_r].
+// y[part * m + j] = the part's share of sum_r source[j * step_j + r * step_r].
 
 struct Params {
   repeats: u32,
@@ -10,7 +10,7 @@ struct Params {
 }
 
 @group(0) @binding(0) var<storage, read> source: array<f32>;
-@group(0) @binding(1) var<storage, read_write> sums: array<f32>;
+@group(0) @binding(1) var<storage, read_write> y: array<f32>;
 @group(0) @binding(2) var<uniform> p: Params;
 
 @compute @workgroup_size(GROUP)
@@ -36,6 +36,6 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   }
   sum = row_sum(vec2f(sum, 0.0), lane).x;
   if (lane == 0u) {
-    sums[at] = sum;
+    y[at] = sum;
   }
 }
