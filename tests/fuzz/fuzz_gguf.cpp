@@ -1,4 +1,5 @@
 // A GGUF file out of arbitrary bytes: metadata, tensors, the model's configuration and the vocabulary.
+#include <algorithm>
 #include <cstdlib>
 
 #include "formats/gguf_writer.h"

@@ -1,5 +1,7 @@
 #include "ops/attention/attention.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "ops/attention/attention_op.h"
 

@@ -1,5 +1,6 @@
 // The CPU forms: a plain one with sums in double (Precision::reference), and a streamed one in f32 whose inner loops
 // are vectors of four lanes, threaded over rows, heads and runs of keys.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>

@@ -1,4 +1,5 @@
 // The GPU forms. Forward pass and gradients are four jobs over the same three kernels (common.wgsl).
+#include <algorithm>
 #include <bit>
 
 #include "base/text.h"

@@ -1,5 +1,6 @@
 #include "ops/position_embedding/position_embedding.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "base/text.h"
