@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
+#include "api/impl.h"
 #include "base/random.h"
 #include "base/text.h"
 #include "cli/command.h"
@@ -15,7 +17,7 @@ namespace {
 struct BenchOptions {
   ModelOptions model;
   std::uint32_t prompt = 512, decode = 64, repeats = 3;
-  bool json = false;
+  bool json = false, profile = false;
 };
 
 struct Rates {
@@ -76,6 +78,50 @@ void print(const Json& r) {
        {"load", cat(value("load_s", 2), " s")}});
 }
 
+// Time of each kernel in one run over `ids`, kernels of a name taken together, longest first.
+Result<Json> profile(Session& session, std::span<const Token> ids, std::uint32_t position) {
+  Runner& runner = session.impl().sequence->runner();
+  if (auto warm = runner.profile(ids, position); !warm) return failed(warm);
+  auto times = runner.profile(ids, position);
+  if (!times) return failed(times);
+  struct Sum {
+    int runs = 0;
+    double ns = 0;
+    Cost cost;
+  };
+  std::map<std::string, Sum> sums;
+  for (const NodeTime& t : *times) {
+    Sum& sum = sums[t.name];
+    sum.runs++;
+    sum.ns += t.nanoseconds;
+    sum.cost.bytes += t.cost.bytes;
+    sum.cost.flops += t.cost.flops;
+  }
+  Json rows = Json::array();
+  for (const auto& [name, sum] : sums)
+    rows.push_back({{"kernel", name},
+                    {"runs", sum.runs},
+                    {"us", sum.ns / 1e3},
+                    {"gbps", sum.ns > 0 ? sum.cost.bytes / sum.ns : 0},
+                    {"gflops", sum.ns > 0 ? sum.cost.flops / sum.ns : 0}});
+  std::sort(rows.begin(), rows.end(), [](const Json& a, const Json& b) { return a["us"] > b["us"]; });
+  return rows;
+}
+
+void print_profile(std::string_view what, const Json& rows) {
+  double total = 0;
+  for (const Json& r : rows) total += r["us"].get<double>();
+  put(cat("\n", what, ": ", fixed(total / 1e3, 3), " ms in kernels\n"));
+  std::vector<std::vector<std::string>> table;
+  table.push_back({"kernel", "runs", "us", "share", "GB/s", "GFLOP/s"});
+  for (const Json& r : rows) {
+    const auto number = [&](const char* key, int digits) { return fixed(r[key].get<double>(), digits); };
+    table.push_back({r["kernel"].get<std::string>(), cat(r["runs"].get<int>()), number("us", 1),
+                     fixed(100 * r["us"].get<double>() / total, 1) + " %", number("gbps", 1), number("gflops", 1)});
+  }
+  put_table(table, {false, true, true, true, true, true});
+}
+
 Result<> bench(const BenchOptions& o) {
   const auto loaded = load(o.model);
   if (!loaded) return std::unexpected(loaded.error());
@@ -101,29 +147,43 @@ Result<> bench(const BenchOptions& o) {
 
   const ModelInfo& info = loaded->model.info();
   const double decode_tps = median(rates.decode_tps);
-  const Json result = {{"device", info.device},
-                       {"model", loaded->stored.name},
-                       {"exact", how.exact},
-                       {"prompt_tps", median(rates.prompt_tps)},
-                       {"decode_tps", decode_tps},
-                       {"bytes_per_token", info.bytes_per_token},
-                       {"decode_gbps", decode_tps * static_cast<double>(info.bytes_per_token) / 1e9},
-                       {"peak_gbps", *peak},
-                       {"host_rss_mb", static_cast<double>(memory.total) / mb},
-                       {"host_own_mb", static_cast<double>(memory.own) / mb},
-                       {"host_file_mb", static_cast<double>(memory.file) / mb},
-                       {"device_mb", static_cast<double>(on_device) / mb},
-                       {"first_token_s", median(rates.first_token_s)},
-                       {"load_s", info.load_seconds},
-                       {"prompt_tokens", o.prompt},
-                       {"decode_tokens", o.decode},
-                       {"repeats", o.repeats},
-                       {"prompt_tps_range", spread(rates.prompt_tps)},
-                       {"decode_tps_range", spread(rates.decode_tps)}};
-  if (o.json)
+  Json result = {{"device", info.device},
+                 {"model", loaded->stored.name},
+                 {"exact", how.exact},
+                 {"prompt_tps", median(rates.prompt_tps)},
+                 {"decode_tps", decode_tps},
+                 {"bytes_per_token", info.bytes_per_token},
+                 {"decode_gbps", decode_tps * static_cast<double>(info.bytes_per_token) / 1e9},
+                 {"peak_gbps", *peak},
+                 {"host_rss_mb", static_cast<double>(memory.total) / mb},
+                 {"host_own_mb", static_cast<double>(memory.own) / mb},
+                 {"host_file_mb", static_cast<double>(memory.file) / mb},
+                 {"device_mb", static_cast<double>(on_device) / mb},
+                 {"first_token_s", median(rates.first_token_s)},
+                 {"load_s", info.load_seconds},
+                 {"prompt_tokens", o.prompt},
+                 {"decode_tokens", o.decode},
+                 {"repeats", o.repeats},
+                 {"prompt_tps_range", spread(rates.prompt_tps)},
+                 {"decode_tps_range", spread(rates.decode_tps)}};
+  if (o.profile) {
+    const auto some = std::span(prompt).first(std::min<std::size_t>(prompt.size(), how.batch));
+    auto in_prompt = profile(*session, some, 0);
+    if (!in_prompt) return failed(in_prompt);
+    auto in_decode = profile(*session, some.first(1), o.prompt);
+    if (!in_decode) return failed(in_decode);
+    result["prompt_kernels"] = std::move(*in_prompt);
+    result["decode_kernels"] = std::move(*in_decode);
+  }
+  if (o.json) {
     put_json(result);
-  else
-    print(result);
+    return {};
+  }
+  print(result);
+  if (o.profile) {
+    print_profile(cat("A batch of the prompt, ", std::min(o.prompt, how.batch), " tokens"), result["prompt_kernels"]);
+    print_profile("One token", result["decode_kernels"]);
+  }
   return {};
 }
 
@@ -142,6 +202,7 @@ void add_bench(CLI::App& app, Task& task) {
   command->add_option("-r,--repeat", options->repeats, "Repetitions, of which the median counts; one more warms up")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
+  command->add_flag("--profile", options->profile, "Time of each kernel too");
   command->add_flag("--json", options->json,
                     "One JSON object: device, model, prompt_tps, decode_tps, bytes_per_token, decode_gbps, peak_gbps,\n"
                     "host_rss_mb, device_mb, first_token_s, ...");

@@ -10,6 +10,7 @@
 #include "api/impl.h"
 #include "host/native/crew.h"
 #include "ops/backend.h"
+#include "ops/op_bench.h"
 
 namespace rullama::cli {
 
@@ -58,8 +59,11 @@ ResidentMemory resident_memory() {
 std::uint64_t device_bytes(const Model& model) { return model.impl().text->backend->allocated_bytes(); }
 
 Result<double> peak_bandwidth(const Model& model, std::uint32_t threads) {
-  if (!model.impl().text->backend->is_gpu()) return cpu_bandwidth(threads);
-  return fail("not measured");
+  Backend& backend = *model.impl().text->backend;
+  if (!backend.is_gpu()) return cpu_bandwidth(threads);
+  auto peak = measure_peak(backend);
+  if (!peak) return failed(peak);
+  return peak->read_gbps;
 }
 
 }  // namespace rullama::cli

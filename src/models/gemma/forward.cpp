@@ -29,15 +29,15 @@ class Forward {
     observe("embed", x);
     if (c_.per_layer) per_layer_ = per_layer_inputs(x);
     kv_.resize(c_.n_layers());
+    Stream s{x, norm(x, "attn_norm", w_.layers[0].attn_norm)};
     for (std::uint32_t i = 0; i < c_.n_layers(); i++) {
-      x = layer(i, x);
-      observe(cat("layer", i, ".out"), x);
+      s = layer(i, s);
+      observe(cat("layer", i, ".out"), s.x);
     }
     ForwardOutput out;
     const auto wanted = std::min<std::uint64_t>(o_.logit_rows, rows_);
     if (wanted == 0 && rows_ > 0) return out;
-    if (wanted < rows_) x = rows(x, rows_ - wanted, wanted);
-    out.hidden = norm(x, "output_norm", w_.output_norm);
+    out.hidden = wanted < rows_ ? rows(s.normed, rows_ - wanted, wanted) : s.normed;
     observe("final_norm", out.hidden);
     Var logits = linear(Target::lm_head, c_.n_layers(), out.hidden, w_.output);
     out.logits = c_.softcap > 0 ? softcap(logits, c_.softcap) : logits;
@@ -73,18 +73,33 @@ class Forward {
     return inputs;
   }
 
-  Var layer(std::uint32_t i, Var x) {
+  // The residual stream and its norm for the block that comes next.
+  struct Stream {
+    Var x, normed;
+  };
+  Stream add_block(Var x, Var y, std::string_view name, const TensorPtr& weight, std::string_view next_name,
+                   const TensorPtr& next, Var factor = {}) {
+    const ResidualNorm out = residual_norm(x, y, t(name, weight), t(next_name, next), c_.eps, factor);
+    return {out.sum, out.normed};
+  }
+
+  Stream layer(std::uint32_t i, Stream s) {
     const GemmaLayer& l = w_.layers[i];
-    Var attended = attention_block(i, norm(x, "attn_norm", l.attn_norm));
+    const bool last = i + 1 == c_.n_layers();
+    const std::string_view next_name = last ? "output_norm" : "attn_norm";
+    const TensorPtr& next = last ? w_.output_norm : w_.layers[i + 1].attn_norm;
+    const Var factor = l.output_scale ? t("layer_output_scale", l.output_scale) : Var{};
+
+    const Var attended = attention_block(i, s.normed);
     observe(cat("layer", i, ".attn"), attended);
-    x = add(x, norm(attended, "post_attention_norm", l.post_attention_norm));
-    x = add(x, norm(ffn_block(i, x), "post_ffw_norm", l.post_ffw_norm));
-    if (c_.per_layer) {
-      Var gate = linear(Target::per_layer_gate, i, x, l.input_gate);
-      Var gated = geglu(gate, per_layer_, i * c_.per_layer);
-      x = add(x, norm(linear(Target::per_layer_proj, i, gated, l.projection), "post_norm", l.post_norm));
-    }
-    return l.output_scale ? scale_by(x, t("layer_output_scale", l.output_scale)) : x;
+    s = add_block(s.x, attended, "post_attention_norm", l.post_attention_norm, "ffn_norm", l.ffn_norm);
+    const Var y = ffn_block(i, s);
+    if (!c_.per_layer) return add_block(s.x, y, "post_ffw_norm", l.post_ffw_norm, next_name, next, factor);
+    const Var x = add(s.x, norm(y, "post_ffw_norm", l.post_ffw_norm));
+    const Var gate = linear(Target::per_layer_gate, i, x, l.input_gate);
+    const Var gated = geglu(gate, per_layer_, i * c_.per_layer);
+    const Var projected = linear(Target::per_layer_proj, i, gated, l.projection);
+    return add_block(x, projected, "post_norm", l.post_norm, next_name, next, factor);
   }
 
   Var attention_block(std::uint32_t i, Var x) {
@@ -117,9 +132,9 @@ class Forward {
     return kv;
   }
 
-  Var ffn_block(std::uint32_t i, Var x) {
+  Var ffn_block(std::uint32_t i, const Stream& s) {
     const GemmaLayer& l = w_.layers[i];
-    Var z = norm(x, "ffn_norm", l.ffn_norm);
+    const Var x = s.x, z = s.normed;
     Var gated = geglu(linear(Target::gate, i, z, l.gate), linear(Target::up, i, z, l.up));
     Var dense = linear(Target::down, i, gated, l.down);
     observe(cat("layer", i, ".mlp"), dense);

@@ -32,8 +32,7 @@ std::uint32_t rows_per_head(const Sizes& n, Job job) { return by_key(job) ? n.sl
 
 Kernel choose(const gpu::Capabilities& caps, const Sizes& n, Job job) {
   const std::uint64_t tiles = rows_per_head(n, job) / 32 + 1;
-  if (caps.is_cpu() || n.d % 4 || caps.max_invocations < kThreads || tiles * kMaxSplits > caps.max_workgroups)
-    return Kernel::lanes;
+  if (caps.is_cpu() || n.d % 4 || caps.max_invocations < kThreads || tiles > caps.max_workgroups) return Kernel::lanes;
   return job == Job::forward && rows_per_head(n, job) <= kDecodeQueries ? Kernel::decode : Kernel::tile;
 }
 
@@ -175,6 +174,7 @@ Plan plan_job(const gpu::Capabilities& caps, const Setup& setup, const Sizes& n,
       plan.file = "tile";
       plan.threads = kThreads;
       if (forward) plan.splits = splits_for(256, n.kv_heads * tiles, span, 2 * tile.cols);
+      plan.splits = std::min(plan.splits, std::max(caps.max_workgroups / tiles, 1u));
       plan.grid = {tiles * plan.splits, n.kv_heads, 1};
       plan.constants = {
           {"WIDTH", width(n)}, {"ROWS", tile.rows}, {"COLS", tile.cols}, {"KEYS", tile.keys}, {"TILE", tile.tile}};

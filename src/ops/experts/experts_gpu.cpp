@@ -48,12 +48,11 @@ Result<> record_expert_product(GpuCall& call, bool backward) {
   params.x_stride = static_cast<std::uint32_t>(x.shape().back());
   params.experts = static_cast<std::uint32_t>(w.shape()[0]);
   params.share = shared ? slots : 1;
-  const bool int8 = !backward && takes_int8(call.caps, call.precision, w.desc.dtype);
-  Int8Inputs rounded;
-  if (int8) {
-    auto inputs = record_quantise(call, x);
-    if (!inputs) return failed(inputs);
-    rounded = *inputs;
+  RowInputs inputs;
+  if (!backward) {
+    auto made = record_inputs(call, x, w.desc.dtype, 1);
+    if (!made) return failed(made);
+    inputs = *made;
   }
   const ProductBuffers buffers{x, w, y, nullptr, &ids};
   for (const GpuPart& part : w.parts) {
@@ -61,7 +60,7 @@ Result<> record_expert_product(GpuCall& call, bool backward) {
     params.part = static_cast<std::uint32_t>(part.row0);
     params.plus = backward && part.row0 > 0 ? 2 : 0;
     auto ok = backward ? record_columns(call, buffers, part, params, false)
-                       : record_rows(call, buffers, part, params, int8 ? &rounded : nullptr);
+                       : record_rows(call, buffers, part, params, inputs);
     if (!ok) return ok;
   }
   return {};

@@ -2,7 +2,7 @@
 //   forward:    y[m, n] = scale * sum_r x[m, r] w[row0 + n, r] + plus[m, n]
 //   transposed: y[m, n] = scale * sum_r a(m, r) w[row0 + r, n] + plus[m, n], a = x[m, r], or x[r, m] (X_TRANSPOSED)
 // A dispatch handles one part of w: its rows [row0, row0 + rows), which are rows `first` and on of the product's range.
-// Bindings 2 and 3 are the two forms of x, see x_f32.wgsl and x_int8.wgsl.
+// Bindings 2 and 3 are x in one of three forms: x_f32.wgsl, x_int8.wgsl, x_rounded.wgsl.
 
 struct Params {
   w: Weight,

@@ -23,12 +23,11 @@ Result<> record_product(GpuCall& call, const ProductGpu& p) {
   const ProductBuffers buffers{x, w, y, p.added ? &call.in[2] : nullptr, nullptr};
 
   const bool tiles = !call.caps.is_cpu() && (!forward || params.m >= kTileRows);
-  const bool int8 = forward && !tiles && params.x_stride > 0 && takes_int8(call.caps, call.precision, w.desc.dtype);
-  Int8Inputs rounded;
-  if (int8) {
-    auto inputs = record_quantise(call, x);
-    if (!inputs) return failed(inputs);
-    rounded = *inputs;
+  RowInputs inputs;
+  if (forward && !tiles) {
+    auto made = record_inputs(call, x, w.desc.dtype, rows_shape(call.caps, params.n, params.m).batch);
+    if (!made) return failed(made);
+    inputs = *made;
   }
   const std::uint64_t row0 = outer ? 0 : p.row0, row1 = outer ? w.shape().rows() : p.row1;
   bool begun = false;
@@ -43,7 +42,7 @@ Result<> record_product(GpuCall& call, const ProductGpu& p) {
     params.first = from < to ? static_cast<std::uint32_t>(from - row0) : 0;
     params.plus = !forward && begun ? 2 : p.added ? 1 : 0;
     begun = true;
-    auto ok = forward && !tiles ? record_rows(call, buffers, part, params, int8 ? &rounded : nullptr)
+    auto ok = forward && !tiles ? record_rows(call, buffers, part, params, inputs)
               : tiles           ? record_tiles(call, buffers, part, params, !forward, outer)
                                 : record_columns(call, buffers, part, params, outer);
     if (!ok) return ok;

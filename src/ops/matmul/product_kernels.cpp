@@ -11,19 +11,31 @@ std::uint64_t pieces(std::uint64_t count, std::uint64_t size) { return (count + 
 
 // Bindings 0 to 6 of product.wgsl. Inputs that a product does not have are stood in for by x.
 Result<> dispatch(GpuCall& call, std::string_view key, const auto& source, const ProductBuffers& b, const GpuPart& part,
-                  const ProductParams& params, const Int8Inputs* int8, std::uint64_t groups) {
-  const gpu::Binding x2 = int8 ? gpu::read(*int8->codes) : read(b.x), x3 = int8 ? gpu::read(*int8->scales) : read(b.x);
+                  const ProductParams& params, const RowInputs& inputs, std::uint64_t groups) {
+  const gpu::Binding x2 = inputs.codes ? gpu::read(*inputs.codes) : read(b.x);
+  const gpu::Binding x3 = inputs.scales ? gpu::read(*inputs.scales) : read(b.x);
   return call.dispatch(key, source,
                        {gpu::read(*part.buffer), gpu::read(*part.buffer), x2, x3, read(b.plus ? *b.plus : b.x),
                         read(b.ids ? *b.ids : b.x), write(b.y)},
                        params, gpu::Grid::wrap(groups));
 }
 
-gpu::Wgsl product_source(std::string_view path, const TensorDesc& w, bool int8, bool experts) {
-  return weight_kernel(path, w)
-      .file("ops/matmul/product.wgsl")
-      .file(int8 ? "ops/matmul/x_int8.wgsl" : "ops/matmul/x_f32.wgsl")
-      .constant("EXPERTS", experts);
+gpu::Wgsl product_source(std::string_view path, const TensorDesc& w, bool experts,
+                         RowInputs::Form form = RowInputs::Form::floats) {
+  gpu::Wgsl source = weight_kernel(path, w);
+  source.file("ops/matmul/product.wgsl").constant("EXPERTS", experts);
+  if (form == RowInputs::Form::floats) return source.file("ops/matmul/x_f32.wgsl");
+  source.file("ops/matmul/codes.wgsl").file("ops/matmul/dot_int8.wgsl");
+  if (form == RowInputs::Form::codes) return source.file("ops/matmul/x_int8.wgsl");
+  return source.file("ops/matmul/round.wgsl").file("ops/matmul/x_rounded.wgsl");
+}
+
+std::string form_key(RowInputs::Form form, std::uint32_t blocks) {
+  switch (form) {
+    case RowInputs::Form::codes: return "_int8";
+    case RowInputs::Form::rounded: return cat("_rounded", blocks);
+    default: return "";
+  }
 }
 
 }  // namespace
@@ -45,8 +57,17 @@ bool takes_int8(const gpu::Capabilities& caps, Precision precision, DType w) {
   return precision == Precision::fast && caps.packed_dot && info(w).quantised;
 }
 
-Result<Int8Inputs> record_quantise(GpuCall& call, const GpuView& x) {
-  const std::uint64_t blocks = x.shape().elements() / 32;
+Result<RowInputs> record_inputs(GpuCall& call, const GpuView& x, DType w, std::uint32_t batch) {
+  RowInputs inputs;
+  const std::uint64_t columns = x.shape().back(), blocks = x.shape().elements() / 32;
+  if (columns == 0 || !takes_int8(call.caps, call.precision, w)) return inputs;
+  // On a CPU driver every workgroup's rounding would be real work: there, and where the rows are many, it is done once.
+  constexpr std::uint64_t kBlockBytes = 40;
+  const bool fits = columns / 32 * batch * kBlockBytes <= call.caps.workgroup_memory;
+  if (!call.caps.is_cpu() && x.shape().rows() <= 8 && fits) {
+    inputs.form = RowInputs::Form::rounded;
+    return inputs;
+  }
   auto codes = call.scratch(0, blocks * 32);
   if (!codes) return failed(codes);
   auto scales = call.scratch(1, blocks * 8);
@@ -54,32 +75,35 @@ Result<Int8Inputs> record_quantise(GpuCall& call, const GpuView& x) {
   const struct {
     std::uint32_t blocks, pad[3];
   } params{static_cast<std::uint32_t>(blocks), {}};
-  const auto source = [] { return gpu::Wgsl("ops/matmul/quantise.wgsl"); };
+  const auto source = [] {
+    return gpu::Wgsl("ops/matmul/quantise.wgsl").file("ops/matmul/codes.wgsl").file("ops/matmul/round.wgsl");
+  };
   if (auto ok = call.dispatch("quantise", source, {read(x), gpu::write(**codes), gpu::write(**scales)}, params,
                               gpu::Grid::wrap(pieces(blocks, 64)));
       !ok)
     return failed(ok);
-  return Int8Inputs{*codes, *scales};
+  return RowInputs{RowInputs::Form::codes, *codes, *scales};
 }
 
 Result<> record_rows(GpuCall& call, const ProductBuffers& b, const GpuPart& part, ProductParams params,
-                     const Int8Inputs* int8) {
+                     const RowInputs& inputs) {
   const TensorDesc& w = b.w.desc;
   const bool experts = b.ids != nullptr, aligned = w.shape.back() % 4 == 0;
   const std::uint64_t n = experts ? params.n : params.rows;
   RowsShape shape = rows_shape(call.caps, n, experts ? 1 : params.m);
   params.tiles = static_cast<std::uint32_t>(pieces(n, std::uint64_t{shape.teams} * shape.rows));
   const auto source = [&] {
-    gpu::Wgsl text = product_source("ops/matmul/rows.wgsl", w, int8 != nullptr, experts);
+    gpu::Wgsl text = product_source("ops/matmul/rows.wgsl", w, experts, inputs.form);
+    if (inputs.form == RowInputs::Form::rounded) text.constant("BLOCKS", params.w.blocks);
     text.constant("X_ALIGNED", aligned).constant("LANES", shape.lanes).constant("TEAMS", shape.teams);
     text.constant("ROWS", shape.rows).constant("BATCH", shape.batch);
     if (shape.subgroup) return text.enable("subgroups").file("ops/matmul/lanes_subgroup.wgsl");
     return text.file("ops/matmul/lanes_shared.wgsl");
   };
-  const std::string key =
-      cat(experts ? "expert_rows_" : "matmul_rows_", weight_key(w), int8 ? "_int8" : "", aligned ? "_" : "_x_odd_",
-          shape.lanes, shape.subgroup ? "s_" : "_", shape.teams, "_", shape.rows, "_", shape.batch);
-  return dispatch(call, key, source, b, part, params, int8, params.tiles * pieces(params.m, shape.batch));
+  const std::string key = cat(experts ? "expert_rows_" : "matmul_rows_", weight_key(w),
+                              form_key(inputs.form, params.w.blocks), aligned ? "_" : "_x_odd_", shape.lanes,
+                              shape.subgroup ? "s_" : "_", shape.teams, "_", shape.rows, "_", shape.batch);
+  return dispatch(call, key, source, b, part, params, inputs, params.tiles * pieces(params.m, shape.batch));
 }
 
 Result<> record_columns(GpuCall& call, const ProductBuffers& b, const GpuPart& part, ProductParams params,
@@ -87,14 +111,14 @@ Result<> record_columns(GpuCall& call, const ProductBuffers& b, const GpuPart& p
   const bool experts = b.ids != nullptr;
   const std::uint32_t batch = experts || params.m == 1 ? 1 : 4;
   const auto source = [&] {
-    return product_source("ops/matmul/columns.wgsl", b.w.desc, false, experts)
+    return product_source("ops/matmul/columns.wgsl", b.w.desc, experts)
         .constant("X_ALIGNED", false)
         .constant("X_TRANSPOSED", x_transposed)
         .constant("BATCH", batch);
   };
   const std::string key = cat(experts ? "expert_columns_" : "matmul_columns_", weight_key(b.w.desc), "_", batch,
                               x_transposed ? "_outer" : "");
-  return dispatch(call, key, source, b, part, params, nullptr, pieces(pieces(params.m, batch) * params.w.blocks, 64));
+  return dispatch(call, key, source, b, part, params, {}, pieces(pieces(params.m, batch) * params.w.blocks, 64));
 }
 
 Result<> record_tiles(GpuCall& call, const ProductBuffers& b, const GpuPart& part, ProductParams params,
@@ -103,7 +127,7 @@ Result<> record_tiles(GpuCall& call, const ProductBuffers& b, const GpuPart& par
   const bool aligned = !x_transposed && params.x_stride % 4 == 0 && terms % 4 == 0 && params.first % 4 == 0;
   params.tiles = static_cast<std::uint32_t>(pieces(params.m, 64));
   const auto source = [&] {
-    return product_source("ops/matmul/tiles.wgsl", b.w.desc, false, false)
+    return product_source("ops/matmul/tiles.wgsl", b.w.desc, false)
         .constant("X_ALIGNED", aligned)
         .constant("TRANSPOSED", transposed)
         .constant("X_TRANSPOSED", x_transposed);
@@ -113,7 +137,7 @@ Result<> record_tiles(GpuCall& call, const ProductBuffers& b, const GpuPart& par
                               : transposed ? "_t"
                                            : "",
                               aligned ? "" : "_x_odd");
-  return dispatch(call, key, source, b, part, params, nullptr,
+  return dispatch(call, key, source, b, part, params, {},
                   params.tiles * pieces(transposed ? params.n : params.rows, 64));
 }
 

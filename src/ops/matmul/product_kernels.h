@@ -31,18 +31,20 @@ struct RowsShape {
 // For `n` rows of w and `m` rows of x.
 [[nodiscard]] RowsShape rows_shape(const gpu::Capabilities& caps, std::uint64_t n, std::uint64_t m);
 
-// True if a product by rows of w takes 8-bit activations.
-[[nodiscard]] bool takes_int8(const gpu::Capabilities& caps, Precision precision, DType w);
-
-// Rounds x to 8 bits into two scratch buffers of the call.
-struct Int8Inputs {
+// The activations of a product by rows of w: as they are, as 8-bit codes in two scratch buffers of the call, or as
+// codes that every workgroup makes for itself.
+struct RowInputs {
+  enum class Form : std::uint8_t { floats, codes, rounded } form = Form::floats;
   const gpu::Buffer *codes = nullptr, *scales = nullptr;
 };
-[[nodiscard]] Result<Int8Inputs> record_quantise(GpuCall& call, const GpuView& x);
+// True if such products take 8-bit activations.
+[[nodiscard]] bool takes_int8(const gpu::Capabilities& caps, Precision precision, DType w);
+// Chooses the form for rows of x of which a workgroup uses `batch` at a time, and makes the codes if they are needed.
+[[nodiscard]] Result<RowInputs> record_inputs(GpuCall& call, const GpuView& x, DType w, std::uint32_t batch);
 
-// One part of w, `params` complete but for `tiles`. `int8`: null or the rounded activations.
+// One part of w, `params` complete but for `tiles`.
 [[nodiscard]] Result<> record_rows(GpuCall& call, const ProductBuffers& b, const GpuPart& part, ProductParams params,
-                                   const Int8Inputs* int8);
+                                   const RowInputs& inputs);
 [[nodiscard]] Result<> record_columns(GpuCall& call, const ProductBuffers& b, const GpuPart& part, ProductParams params,
                                       bool x_transposed);
 [[nodiscard]] Result<> record_tiles(GpuCall& call, const ProductBuffers& b, const GpuPart& part, ProductParams params,

@@ -20,13 +20,14 @@ fn place(batch: u32, j: u32) -> Place {
 
 @compute @workgroup_size(LANES, TEAMS)
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,
-        @builtin(local_invocation_id) local: vec3u) {
+        @builtin(local_invocation_id) local: vec3u, @builtin(local_invocation_index) thread: u32) {
   bind_product();
   let index = group.x + group.y * groups.x;
   let batch = index / p.tiles * BATCH;
   if (batch >= p.m) {
     return;
   }
+  prepare(batch, thread);
   let j0 = ((index % p.tiles) * TEAMS + local.y) * ROWS;
   var rows: array<u32, ROWS>;
   for (var r = 0u; r < ROWS; r++) {
@@ -36,7 +37,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   for (var block = local.x; block < p.w.blocks; block += LANES) {
     var x: array<Inputs, BATCH>;
     for (var b = 0u; b < BATCH; b++) {
-      x[b] = inputs(min(batch + b, p.m - 1u) / p.share, block);
+      x[b] = inputs(b, min(batch + b, p.m - 1u) / p.share, block);
     }
     for (var r = 0u; r < ROWS; r++) {
       let w = weights(rows[r], block);
