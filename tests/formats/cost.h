@@ -15,6 +15,21 @@ struct Cost {
   double seconds = 0;    // of processor time
 };
 
+// What so many seconds of a plain build are in this one: sanitizers take their share.
+[[nodiscard]] constexpr double seconds(double plain) {
+#if defined(__SANITIZE_ADDRESS__)
+  return 20 * plain;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+  return 20 * plain;
+#else
+  return plain;
+#endif
+#else
+  return plain;
+#endif
+}
+
 template <class Call>
 Cost cost_of(Call call) {
   reset_peak();

@@ -200,7 +200,7 @@ TEST_P(MalformedGguf, IsRefused) {
       << "the message is \"" << message << "\", expected \"" << GetParam().expected << "\" in it";
   EXPECT_NE(message.find("'bad.gguf'"), std::string::npos) << message;
   EXPECT_LT(cost.heap, bytes.size() + (1u << 20));
-  EXPECT_LT(cost.seconds, 0.1);
+  EXPECT_LT(cost.seconds, seconds(0.1));
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, MalformedGguf, testing::ValuesIn(cases()),
@@ -306,7 +306,7 @@ TEST(MalformedGgufTable, LargeFilesCostLittle) {
     EXPECT_NE(message.find(expected), std::string::npos)
         << "the message is \"" << message << "\", expected " << expected;
     EXPECT_LT(cost.heap, 8u << 20) << expected;
-    EXPECT_LT(cost.seconds, 0.1) << expected;
+    EXPECT_LT(cost.seconds, seconds(0.1)) << expected;
   }
 }
 
