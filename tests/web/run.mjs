@@ -12,9 +12,11 @@ import { serve } from './server.mjs';
 const here = path.dirname(fileURLToPath(import.meta.url));
 const data = path.resolve(process.env.RULLAMA_TEST_DATA ?? path.join(here, '../data'));
 const native = process.argv[2];
-const SMALL = 'g3-270m.q8_0';  // also on the CPU and without JSPI
-const MODELS = [SMALL, 'g3-270m-k.q4_k_m', 'g4-e2b.q4_0', 'g4-e2b-k.q4_k_m', 'g4-26b.q8_0'];
-const MARGIN = 1e-3;     // of the best logit over the second: below it rounding may choose
+const SMALL = 'g3-270m.q8_0';      // also on the CPU and without JSPI
+const CLEAR = 'g3-270m-k.q4_k_m';  // also with the fast kernels: its margins are wide
+const MODELS = [SMALL, CLEAR, 'g4-e2b.q4_0', 'g4-e2b-k.q4_k_m', 'g4-26b.q8_0'];
+// Of the best logit over the second: below it rounding may choose. 8-bit activations move it by up to 0.15 in these models.
+const MARGIN = { exact: 1e-3, fast: 0.2 };
 const TIMEOUT_S = 240;
 
 let passed = 0, failed = 0;
@@ -32,10 +34,10 @@ async function check(name, run) {
   report(name, problem, (performance.now() - start) / 1000);
 }
 
-// The prompt called 'short' of a model's expected values, and how many of its greedy tokens are beyond doubt.
-function expected(model) {
+// The prompt called 'short' of a model's expected values, and its greedy tokens as far as they are beyond doubt.
+function expected(model, precision) {
   const prompt = JSON.parse(fs.readFileSync(path.join(data, 'expected', `${model}.json`))).prompts.find((p) => p.id === 'short');
-  const doubtful = prompt.greedy_margin.findIndex((margin) => margin <= MARGIN);
+  const doubtful = prompt.greedy_margin.findIndex((margin) => margin <= MARGIN[precision]);
   const greedy = doubtful < 0 ? prompt.greedy : prompt.greedy.slice(0, doubtful);
   if (greedy.length < 8) throw new Error(`${model}: only ${greedy.length} greedy tokens are beyond doubt`);
   return { text: prompt.text, tokens: prompt.tokens, greedy };
@@ -53,7 +55,7 @@ const differs = (what, got, wanted) => {
 };
 
 async function checkModel(page, model, settings) {
-  const wanted = expected(model);
+  const wanted = expected(model, settings.exact === false ? 'fast' : 'exact');
   const got = await page.evaluate((question) => window.ask(question),
     { model: `/data/models/${model}.gguf`, prompt: wanted.text, count: wanted.greedy.length, exact: true, past: true, ...settings });
   if (got.error) return got.error;
@@ -76,6 +78,7 @@ async function checkBrowser(open, url, models) {
       report(named(name), problem);
     await check(named('the page has nothing to complain about'), () => noticeOf(page));
     for (const model of models) await check(named(`${model}, gpu`), () => checkModel(page, model, { device: 'gpu' }));
+    await check(named(`${CLEAR}, gpu, fast`), () => checkModel(page, CLEAR, { device: 'gpu', exact: false }));
     await check(named(`${SMALL}, gpu, asyncify`), () => checkModel(page, SMALL, { device: 'gpu', mode: 'asyncify' }));
     await check(named(`${SMALL}, cpu`), () => checkModel(page, SMALL, { device: 'cpu' }));
   } finally {
