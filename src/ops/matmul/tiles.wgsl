@@ -1,20 +1,26 @@
-// Products of many rows: a workgroup of 64 threads does a tile of 64 x 64 results, 8 x 8 a thread, over steps of 32
-// terms that are decoded to workgroup memory. Rows of the tiles are swizzled in quads so that lanes meet no bank twice.
+// Products of many rows: a workgroup of 256 threads does a tile of 64 x 64 results, 4 x 4 a thread, over steps of 32
+// terms that are decoded to workgroup memory: of quantised types, 64 threads decode w while the others load x. Rows of the
+// tiles are swizzled in quads so that lanes meet no bank twice. The sums are variables by name: in an array they may end
+// up in memory.
 
 var<workgroup> xs: array<vec4f, 512>;  // [64 rows of y][8 quads of terms]
 var<workgroup> ws: array<vec4f, 512>;  // forward: [64 columns of y][8 quads of terms]; transposed: [32 terms][16 quads of columns]
 
-fn load_x(m0: u32, r0: u32, terms: u32, lane: u32) {
-  for (var i = 0u; i < 8u; i++) {
+const LOADERS = select(192u, 256u, DENSE);  // threads that load x
+
+fn load_x(m0: u32, r0: u32, terms: u32, thread: u32) {
+  for (var unit = thread; unit < 512u; unit += LOADERS) {
     if (X_TRANSPOSED) {
-      let m = min(m0 + lane, p.m - 1u);
-      let r = r0 + i * 4u;
+      let row = unit % 64u;
+      let quad = unit / 64u;
+      let m = min(m0 + row, p.m - 1u);
+      let r = r0 + quad * 4u;
       let at = (p.first + r) * p.x_stride + m;
       let v = vec4f(x1[at], x1[at + p.x_stride], x1[at + 2u * p.x_stride], x1[at + 3u * p.x_stride]);
-      xs[lane * 8u + (i ^ (lane & 7u))] = select(vec4f(), v, vec4u(r, r + 1u, r + 2u, r + 3u) < vec4u(terms));
+      xs[row * 8u + (quad ^ (row & 7u))] = select(vec4f(), v, vec4u(r, r + 1u, r + 2u, r + 3u) < vec4u(terms));
     } else {
-      let row = lane / 8u + i * 8u;
-      let quad = lane % 8u;
+      let row = unit / 8u;
+      let quad = unit % 8u;
       let start = min(m0 + row, p.m - 1u) * p.x_stride + select(0u, p.first, TRANSPOSED);
       xs[row * 8u + (quad ^ (row & 7u))] = input4(start, r0 / 4u + quad, terms);
     }
@@ -23,8 +29,7 @@ fn load_x(m0: u32, r0: u32, terms: u32, lane: u32) {
 
 fn load_w(n0: u32, r0: u32, lane: u32) {
   if (DENSE) {
-    for (var i = 0u; i < 8u; i++) {
-      let unit = lane + i * 64u;
+    for (var unit = lane; unit < 512u; unit += 256u) {
       if (TRANSPOSED) {
         let r = unit / 16u;
         let quad = unit % 16u;
@@ -51,17 +56,33 @@ fn load_w(n0: u32, r0: u32, lane: u32) {
   }
 }
 
-// Which column of the tile component c of a thread's quad is.
-fn column(quad: u32, c: u32, tx: u32) -> u32 {
-  if (TRANSPOSED) {
-    return quad * 32u + tx * 4u + c;
+// A thread's four results of a row: every 16th column of the tile, or four in a row (TRANSPOSED).
+fn store(m: u32, n0: u32, tx: u32, columns: u32, sums: vec4f) {
+  if (m >= p.m) {
+    return;
   }
-  return (quad * 4u + c) * 8u + tx;
+  for (var j = 0u; j < 4u; j++) {
+    let n = n0 + select(j * 16u + tx, tx * 4u + j, TRANSPOSED);
+    if (n < columns) {
+      finish(m * p.n + select(p.first, 0u, TRANSPOSED) + n, sums[j]);
+    }
+  }
 }
 
-@compute @workgroup_size(64)
+// Terms 4 step to 4 step + 3 of a thread's four columns: [term][column].
+fn columns_of(step: u32, tx: u32) -> mat4x4f {
+  if (TRANSPOSED) {
+    let r = step * 4u;
+    return mat4x4f(ws[r * 16u + (tx ^ (r & 7u))], ws[(r + 1u) * 16u + (tx ^ ((r + 1u) & 7u))],
+                   ws[(r + 2u) * 16u + (tx ^ ((r + 2u) & 7u))], ws[(r + 3u) * 16u + (tx ^ ((r + 3u) & 7u))]);
+  }
+  let at = tx * 8u + (step ^ (tx & 7u));
+  return transpose(mat4x4f(ws[at], ws[at + 128u], ws[at + 256u], ws[at + 384u]));
+}
+
+@compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,
-        @builtin(local_invocation_index) lane: u32) {
+        @builtin(local_invocation_index) thread: u32) {
   bind_product();
   let index = group.x + group.y * groups.x;
   let m0 = (index % p.tiles) * 64u;
@@ -71,43 +92,34 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   if (n0 >= columns) {
     return;
   }
-  let ty = lane / 8u;
-  let tx = lane % 8u;
-  var sums: array<vec4f, 16>;  // [8 rows][2 quads of columns]
+  let ty = thread / 16u;
+  let tx = thread % 16u;
+  var s0 = vec4f();
+  var s1 = vec4f();
+  var s2 = vec4f();
+  var s3 = vec4f();
   for (var r0 = 0u; r0 < terms; r0 += 32u) {
-    load_x(m0, r0, terms, lane);
-    load_w(n0, r0, lane);
+    if (DENSE) {
+      load_w(n0, r0, thread);
+      load_x(m0, r0, terms, thread);
+    } else if (thread < 64u) {
+      load_w(n0, r0, thread);
+    } else {
+      load_x(m0, r0, terms, thread - 64u);
+    }
     workgroupBarrier();
     for (var step = 0u; step < 8u; step++) {
-      var a: array<vec4f, 8>;
-      for (var i = 0u; i < 8u; i++) {
-        a[i] = xs[(i * 8u + ty) * 8u + (step ^ ty)];
-      }
-      for (var quad = 0u; quad < 2u; quad++) {
-        var b: mat4x4f;  // [term][column]
-        if (TRANSPOSED) {
-          let r = step * 4u;
-          let at = quad * 8u + tx;
-          b = mat4x4f(ws[r * 16u + (at ^ (r & 7u))], ws[(r + 1u) * 16u + (at ^ ((r + 1u) & 7u))],
-                      ws[(r + 2u) * 16u + (at ^ ((r + 2u) & 7u))], ws[(r + 3u) * 16u + (at ^ ((r + 3u) & 7u))]);
-        } else {
-          let at = (quad * 32u + tx) * 8u + (step ^ tx);
-          b = transpose(mat4x4f(ws[at], ws[at + 64u], ws[at + 128u], ws[at + 192u]));
-        }
-        for (var i = 0u; i < 8u; i++) {
-          sums[i * 2u + quad] += a[i].x * b[0] + a[i].y * b[1] + a[i].z * b[2] + a[i].w * b[3];
-        }
-      }
+      let b = columns_of(step, tx);
+      let at = ty * 8u + (step ^ (ty & 7u));
+      s0 += b * xs[at];
+      s1 += b * xs[at + 128u];
+      s2 += b * xs[at + 256u];
+      s3 += b * xs[at + 384u];
     }
     workgroupBarrier();
   }
-  for (var i = 0u; i < 8u; i++) {
-    let m = m0 + i * 8u + ty;
-    for (var j = 0u; j < 8u; j++) {
-      let n = n0 + column(j / 4u, j % 4u, tx);
-      if (m < p.m && n < columns) {
-        finish(m * p.n + select(p.first, 0u, TRANSPOSED) + n, sums[i * 2u + j / 4u][j % 4u]);
-      }
-    }
-  }
+  store(m0 + ty, n0, tx, columns, s0);
+  store(m0 + ty + 16u, n0, tx, columns, s1);
+  store(m0 + ty + 32u, n0, tx, columns, s2);
+  store(m0 + ty + 48u, n0, tx, columns, s3);
 }
