@@ -24,6 +24,9 @@ std::string usage_message(const CLI::App& app, std::string message) {
     sub = chosen.empty() ? nullptr : chosen.front();
     if (sub) command += " " + sub->get_name();
   }
+  // what stands where a command belongs is what is wrong, rather than that none is there
+  if (const auto words = app.remaining(); app.get_subcommands().empty() && !words.empty())
+    message = cat("there is no command or option ", quote(words.front()));
   while (!message.empty() && (message.back() == '\n' || message.back() == '.')) message.pop_back();
   for (char& c : message)
     if (c == '\n') c = ' ';

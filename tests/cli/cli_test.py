@@ -1,0 +1,278 @@
+#!/usr/bin/env python3
+"""Tests of the command line: cli_test.py PROGRAM [unittest's options and names]."""
+
+import json
+import os
+import pathlib
+import resource
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+MODELS = pathlib.Path(__file__).resolve().parent.parent / "data" / "models"
+GEMMA3 = MODELS / "g3-270m.q8_0.gguf"
+GEMMA4 = MODELS / "g4-e2b.q4_0.gguf"
+PROGRAM = ""  # main() sets it
+WALL_LIMIT = 60  # seconds, of a process that hangs
+CPU = ("--device", "cpu")
+GREEDY = (*CPU, "--raw", "--temp", "0")
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.env = {"PATH": os.environ.get("PATH", ""), "HOME": folder.name,
+                    "OLLAMA_MODELS": str(self.folder / "store")}
+        for name in ("VK_DRIVER_FILES", "ASAN_OPTIONS", "UBSAN_OPTIONS", "LD_LIBRARY_PATH"):
+            if name in os.environ:
+                self.env[name] = os.environ[name]
+
+    def rullama(self, *args, code=0, stdin=None, stdout=subprocess.PIPE):
+        """Runs the program, which has to end with `code`."""
+        source = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin.encode()}
+        done = subprocess.run([PROGRAM, *map(str, args)], stdout=stdout, stderr=subprocess.PIPE, env=self.env,
+                              timeout=WALL_LIMIT, **source)
+        done.stdout = (done.stdout or b"").decode(errors="replace")
+        done.stderr = done.stderr.decode(errors="replace")
+        self.assertEqual(done.returncode, code, f"rullama {' '.join(map(str, args))}\n{done.stdout}{done.stderr}")
+        return done
+
+    def json(self, *args, keys, **how):
+        """The one JSON object on stdout, which has at least `keys`."""
+        out = self.rullama(*args, "--json", **how).stdout
+        result = json.loads(out)
+        self.assertEqual(out.count("\n"), 1, out)
+        self.assertLessEqual(set(keys.split()), set(result), out)
+        return result
+
+    def refused(self, *args, names, code=1, **how):
+        """An error: nothing on stdout and one line on stderr that names the thing."""
+        done = self.rullama(*args, code=code, **how)
+        self.assertEqual(done.stdout, "")
+        self.assertRegex(done.stderr, r"\Arullama: [^\n]+\n\Z")
+        for name in [names] if isinstance(names, str) else names:
+            self.assertIn(name, done.stderr)
+        return done.stderr
+
+
+class Commands(Case):
+    def test_wrong_command_lines_exit_2_and_name_the_help(self):
+        for args, named in [((), "--help"), (("run",), "MODEL"), (("fly",), "fly"), (("list", "--nosuch"), "--nosuch"),
+                            (("run", GEMMA3, "x", "-n", "many"), "many"), (("inspect",), "rullama inspect --help"),
+                            (("bench",), "MODEL"), (("run", GEMMA3, "x", "--kv-type", "f8"), "f8"),
+                            (("run", GEMMA3, "x", "--raw", "--chat"), "--chat")]:
+            with self.subTest(args=args):
+                self.refused(*args, code=2, names=[named, "--help"])
+
+    def test_errors_exit_1(self):
+        for args, named in [(("inspect", "/no/file.gguf"), "/no/file.gguf"),
+                            (("run", "/no/file.gguf", "x"), "/no/file.gguf"),
+                            (("run", "nosuch:1b", "x"), "nosuch:1b"), (("inspect", self.folder), str(self.folder)),
+                            (("run", GEMMA3, "x", "--device", "toaster"), "--device cpu"),
+                            (("run", GEMMA3, *CPU), "prompt"), (("run", GEMMA3, *CPU, "--tokens", "1,99999"), "99999"),
+                            (("run", GEMMA3, *CPU, "--tokens", "1,x"), "x"),
+                            (("run", GEMMA3, *CPU, "x", "--tokens", "1"), "--tokens"),
+                            (("tokenize", GEMMA3, "--ids", "99999"), "99999"),
+                            (("render", GEMMA3, "/no/messages.json"), "/no/messages.json"),
+                            (("perplexity", GEMMA3, "/no/text.txt", *CPU), "/no/text.txt")]:
+            with self.subTest(args=args):
+                self.refused(*args, names=named)
+
+    def test_help_has_examples(self):
+        self.assertIn("rullama", self.rullama("--version").stdout)
+        overview = self.rullama("--help").stdout
+        for name in "run list devices inspect tokenize render logits perplexity bench completion".split():
+            with self.subTest(command=name):
+                self.assertIn(name, overview)
+                text = self.rullama(name, "--help").stdout
+                self.assertIn("Examples:\n", text)
+                self.assertIn(f"rullama {name}", text.split("Examples:\n")[1])
+
+    def test_list_and_devices(self):
+        self.assertEqual(self.json("list", keys="models stores")["models"], [])
+        self.assertIn(str(self.folder), self.rullama("list").stderr)
+        devices = self.json("devices", keys="devices")["devices"]
+        self.assertIn("cpu", [d["id"] for d in devices])
+
+    def test_inspect(self):
+        info = self.json("inspect", GEMMA3, keys="file version metadata tensors formats parameters")
+        self.assertEqual(info["metadata"]["general.architecture"]["value"], "gemma3")
+        self.assertEqual(len(info["tensors"]), info["tensor_count"])
+        self.assertIn("gemma3", self.rullama("inspect", GEMMA3).stdout)
+
+    def test_tokenize_there_and_back(self):
+        for text in ["hi there", "", " two  spaces\n", "naïve 日本 🙂"]:
+            with self.subTest(text=text):
+                split = self.json("tokenize", GEMMA3, text, "--no-bos", keys="ids pieces")
+                self.assertEqual(len(split["ids"]), len(split["pieces"]))
+                if split["ids"]:
+                    ids = ",".join(map(str, split["ids"]))
+                    self.assertEqual(self.json("tokenize", GEMMA3, "--ids", ids, keys="text")["text"], text)
+        with_bos = self.json("tokenize", GEMMA3, "hi", keys="ids")["ids"]
+        self.assertEqual(with_bos[1:], self.json("tokenize", GEMMA3, "hi", "--no-bos", keys="ids")["ids"])
+
+    def test_render(self):
+        file = self.folder / "messages.json"
+        file.write_text('[{"role": "user", "content": "hi"}]')
+        made = self.json("render", GEMMA3, file, keys="text tokens opens_thought")
+        self.assertEqual(made["text"], "<bos><start_of_turn>user\nhi<end_of_turn>\n<start_of_turn>model\n")
+        for wrong in ["", "[", "7", '[{"role": "king", "content": "x"}]']:
+            with self.subTest(wrong=wrong):
+                file.write_text(wrong)
+                self.refused("render", GEMMA3, file, names="")
+
+    def test_logits(self):
+        made = self.json("logits", GEMMA3, "hello", *CPU, "--raw", "--top", "3", "--all", keys="tokens positions")
+        self.assertEqual([p["pos"] for p in made["positions"]], list(range(len(made["tokens"]))))
+        top = made["positions"][-1]["top"]
+        self.assertEqual([set(t) for t in top], [{"id", "piece", "logprob"}] * 3)
+        self.assertEqual(top, sorted(top, key=lambda t: -t["logprob"]))
+        dump = self.folder / "logits.f32"
+        self.rullama("logits", GEMMA3, "hello", *CPU, "--raw", "--all", "--dump", dump)
+        self.assertEqual(dump.stat().st_size, 4 * 473 * len(made["tokens"]))
+
+    def test_perplexity(self):
+        scores = self.json("perplexity", GEMMA3, "-", *CPU, stdin="a text to be scored\n" * 4,
+                           keys="perplexity nll tokens fast")
+        self.assertLessEqual({"perplexity", "kl_mean", "kl_p99", "top1_agreement"}, set(scores["fast"]))
+        self.assertNotIn("fast", self.json("perplexity", GEMMA3, "-", *CPU, "--exact", stdin="a text", keys="nll"))
+
+    def test_bench(self):
+        self.json("bench", GEMMA3, *CPU, "-p", "4", "-n", "4", "-r", "1",
+                  keys="device model prompt_tps decode_tps bytes_per_token decode_gbps peak_gbps host_rss_mb device_mb "
+                       "first_token_s")
+
+
+class Run(Case):
+    KEYS = "text tokens prompt_tokens finish_reason timings"
+
+    def answer(self, *args, **how):
+        return self.json("run", GEMMA3, *GREEDY, *args, keys=self.KEYS, **how)
+
+    def test_one_answer_is_the_same_as_text_and_as_json(self):
+        made = self.answer("hello", "-n", "8")
+        self.assertLessEqual({"load_s", "prompt_tps", "decode_tps"}, set(made["timings"]))
+        self.assertEqual((len(made["tokens"]), made["finish_reason"]), (8, "length"))
+        plain = self.rullama("run", GEMMA3, *GREEDY, "hello", "-n", "8")
+        self.assertEqual(plain.stdout, made["text"] + "\n")
+        ids = self.json("tokenize", GEMMA3, "hello", keys="ids")["ids"]
+        self.assertEqual(made["prompt_tokens"], len(ids))
+        self.assertEqual(self.answer("--tokens", ",".join(map(str, ids)), "-n", "8")["tokens"], made["tokens"])
+        self.assertEqual(self.answer("hello", "-n", "0")["tokens"], [])
+
+    def test_every_model_answers(self):
+        for model in sorted(MODELS.glob("*.gguf")):
+            with self.subTest(model=model.name):
+                made = self.json("run", model, *GREEDY, "hello", "-n", "4", "--ignore-eos", keys=self.KEYS)
+                self.assertEqual(len(made["tokens"]), 4)
+
+    def test_piped_text_comes_after_the_prompt(self):
+        whole = self.answer("one\n\ntwo", "-n", "4")
+        self.assertEqual(self.answer("one", "-n", "4", stdin="two\n")["tokens"], whole["tokens"])
+        self.assertEqual(self.answer("-n", "4", stdin="one\n\ntwo")["tokens"], whole["tokens"])
+        self.refused("run", GEMMA3, *GREEDY, stdin="", names="prompt")
+
+    def test_the_same_seed_gives_the_same_answer(self):
+        def tokens(seed):
+            return self.json("run", GEMMA3, *CPU, "--raw", "hello", "--temp", "2", "--seed", seed, "-n", "24",
+                             "--ignore-eos", keys="tokens seed")["tokens"]
+        self.assertEqual(tokens(7), tokens(7))
+        self.assertNotEqual(tokens(7), tokens(8))
+
+    def test_stop_text_ends_the_answer_and_is_not_part_of_it(self):
+        whole = self.answer("hello", "-n", "8")["text"]
+        stop = whole[2:4]
+        made = self.answer("hello", "-n", "8", "--stop", stop)
+        self.assertEqual((made["text"], made["finish_reason"]), (whole[: whole.index(stop)], "stop"))
+        self.assertEqual(self.answer("hello", "-n", "8", "--stop", "no such", "--stop", stop)["text"], made["text"])
+
+    def test_a_full_context_is_said_and_slide_goes_on(self):
+        args = ("run", GEMMA3, *GREEDY, "hello", "--ignore-eos", "-c", "16", "-n", "40")
+        self.assertRegex(self.rullama(*args).stderr, "context of 16 positions is full; -c gives more")
+        self.assertEqual(len(self.json(*args, "--slide", keys=self.KEYS)["tokens"]), 40)
+        self.refused("run", GEMMA3, *GREEDY, "many words " * 40, "-c", "16", names=["16", "-c"])
+
+    def test_prompt_cache(self):
+        cache = self.folder / "prompt.cache"
+        args = ("run", GEMMA3, *GREEDY, "hello hello hello", "-n", "8", "-v")
+        plain = self.rullama(*args)
+        first = self.rullama(*args, "--prompt-cache", cache)
+        second = self.rullama(*args, "--prompt-cache", cache)
+        self.assertEqual([first.stdout, second.stdout], [plain.stdout] * 2)
+        self.assertRegex(second.stderr, r"\([01] evaluated\)")
+        whole = cache.read_bytes()
+        self.refused("run", GEMMA4, *GREEDY, "hello", "--prompt-cache", cache, names=str(cache))
+        for size in (0, 1, 8, 40, len(whole) // 2, len(whole) - 1):
+            with self.subTest(size=size):
+                cache.write_bytes(whole[:size])
+                self.refused("run", GEMMA3, *GREEDY, "hello", "--prompt-cache", cache, names=str(cache))
+        self.refused("run", GEMMA3, *GREEDY, "hello", "--prompt-cache", "/no/folder/cache", names="/no/folder/cache")
+
+
+class BadFiles(Case):
+    """Files that are no models are refused in one line and within a second of the processor's time."""
+
+    def rejected(self, data, *names, commands=(("inspect",), ("run", *GREEDY, "x"))):
+        file = self.folder / "bad.gguf"
+        file.write_bytes(data)
+        for command, *rest in commands:
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            said = self.refused(command, file, *rest, names=names)
+            self.assertTrue("bad.gguf" in said or "tensor 'blk.0" in said, said)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            self.assertLess(spent, 1, f"{command} took {spent:.2f} s of processor time")
+
+    def test_no_gguf(self):
+        self.rejected(b"", "empty")
+        self.rejected(b"GGUG" + GEMMA3.read_bytes()[4:])
+        self.rejected(b"\0" * 100)
+        self.rejected(b"{\"not\": \"a model\"}" * 10)
+
+    def test_versions(self):
+        data = GEMMA3.read_bytes()
+        for version in (0, 1, 4, 2**32 - 1):
+            with self.subTest(version=version):
+                self.rejected(data[:4] + struct.pack("<I", version) + data[8:], "version")
+        self.rejected(data[:4] + struct.pack(">I", 3) + data[8:], "big-endian")
+
+    def test_counts(self):
+        data = GEMMA3.read_bytes()
+        for at in (8, 16):  # tensors, keys
+            for count in (2**64 - 1, 2**63, 2**61, 2**32, 10**6):
+                with self.subTest(at=at, count=count):
+                    self.rejected(data[:at] + struct.pack("<Q", count) + data[at + 8 :])
+
+    def test_cut_anywhere(self):
+        data = GEMMA3.read_bytes()
+        for size in [1, 3, 4, 7, 8, 15, 16, 23, 24, *range(25, 16384, 1021), 16384, len(data) // 2, len(data) - 64]:
+            with self.subTest(size=size):
+                self.rejected(data[:size])
+
+    def test_tensors(self):
+        data, name = GEMMA3.read_bytes(), b"blk.0.attn_q.weight"
+        at = data.index(name)
+        run_only = (("run", *GREEDY, "x"),)
+        self.rejected(data.replace(name, b"blk.0.attn_?.weight"), name.decode(), commands=run_only)
+        shape = at + len(name) + 4
+        columns, rows = struct.unpack_from("<QQ", data, shape)
+        turned = data[:shape] + struct.pack("<QQ", rows, columns) + data[shape + 16 :]
+        self.rejected(turned, name.decode(), commands=run_only)
+        for sizes in [(2**63, 2), (2**32, 2**32), (columns, 2**60), (0, rows), (33, rows)]:
+            with self.subTest(sizes=sizes):
+                self.rejected(data[:shape] + struct.pack("<QQ", *sizes) + data[shape + 16 :], name.decode())
+        for at, value in [(shape + 16, struct.pack("<I", 999)), (shape + 20, struct.pack("<Q", 2**64 - 32)),
+                          (shape + 20, struct.pack("<Q", 7)), (shape - 4, struct.pack("<I", 2**32 - 1))]:
+            with self.subTest(at=at - shape, value=value):
+                self.rejected(data[:at] + value + data[at + len(value) :], name.decode())
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    PROGRAM = str(pathlib.Path(sys.argv.pop(1)).resolve())
+    unittest.main()
