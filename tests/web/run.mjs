@@ -15,7 +15,7 @@ const native = process.argv[2];
 const SMALL = 'g3-270m.q8_0';      // also on the CPU and without JSPI
 const CLEAR = 'g3-270m-k.q4_k_m';  // also with the fast kernels: its margins are wide
 const MODELS = [SMALL, CLEAR, 'g4-e2b.q4_0', 'g4-e2b-k.q4_k_m', 'g4-26b.q8_0'];
-// Of the best logit over the second: below it rounding may choose. 8-bit activations move it by up to 0.15 in these models.
+// Of the best logit over the second: below it rounding may choose. 8-bit activations were seen to turn one of 0.15.
 const MARGIN = { exact: 1e-3, fast: 0.2 };
 const TIMEOUT_S = 240;
 
