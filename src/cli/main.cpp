@@ -5,6 +5,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <exception>
+#include <iostream>
 #include <string>
 
 #include "base/text.h"
@@ -33,16 +34,19 @@ std::string usage_message(const CLI::App& app, std::string message) {
   return cat(message, "; `", command, " --help` tells how it goes");
 }
 
+// The exit status of a command that is done, by whether its result has arrived.
+int written() {
+  if (std::cout.flush() && stdout_ok()) return 0;
+  note("the result could not be written to the standard output (is the disk full?)");
+  return 1;
+}
+
 int run(const Task& task) {
   if (const auto done = task(); !done) {
     if (done.error().code != ErrorCode::cancelled) note(done.error().message);
     return done.error().code == ErrorCode::cancelled ? 130 : 1;
   }
-  if (!stdout_ok()) {
-    note("the result could not be written to the standard output (is the disk full?)");
-    return 1;
-  }
-  return 0;
+  return written();
 }
 
 }  // namespace
@@ -62,7 +66,8 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
     return run(task);
   } catch (const CLI::Success& help) {
-    return app.exit(help);
+    app.exit(help);
+    return written();
   } catch (const CLI::ParseError& error) {
     note(usage_message(app, error.what()));
     return 2;

@@ -1,14 +1,20 @@
 #!/usr/bin/env python3
 """Tests of the command line: cli_test.py PROGRAM [unittest's options and names]."""
 
+import hashlib
 import json
 import os
 import pathlib
+import pty
+import re
 import resource
+import select
 import struct
 import subprocess
 import sys
 import tempfile
+import termios
+import time
 import unittest
 
 MODELS = pathlib.Path(__file__).resolve().parent.parent / "data" / "models"
@@ -269,6 +275,204 @@ class BadFiles(Case):
                           (shape + 20, struct.pack("<Q", 7)), (shape - 4, struct.pack("<I", 2**32 - 1))]:
             with self.subTest(at=at - shape, value=value):
                 self.rejected(data[:at] + value + data[at + len(value) :], name.decode())
+
+
+class Terminal:
+    """The program in a terminal of its own."""
+
+    def __init__(self, case, *args):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execve(PROGRAM, [PROGRAM, *map(str, args)], {**case.env, "TERM": "dumb"})
+        self.case, self.seen, self.status = case, "", None
+        case.addCleanup(self.close)
+
+    def expect(self, pattern):
+        """Reads until `pattern` appears; gives the text up to its end, which is used up."""
+        end = time.monotonic() + WALL_LIMIT
+        while not (found := re.search(pattern, self.seen)):
+            ready, _, _ = select.select([self.fd], [], [], max(0, end - time.monotonic()))
+            try:
+                block = os.read(self.fd, 65536) if ready else b""
+            except OSError:  # the program has left
+                block = b""
+            if not block:
+                self.case.fail(f"{pattern!r} did not come; there was: {self.seen[-2000:]!r}")
+            self.seen += block.decode(errors="replace")
+        text, self.seen = self.seen[: found.end()], self.seen[found.end() :]
+        return text
+
+    def prompt(self):
+        """Waits for the prompt; gives what was shown before it."""
+        text = self.expect(r"(\A|\n)>>> ")
+        end = time.monotonic() + WALL_LIMIT
+        while termios.tcgetattr(self.fd)[3] & termios.ECHO and time.monotonic() < end:
+            time.sleep(0.001)  # a key is the line editor's only when the terminal no longer echoes
+        return text
+
+    def send(self, text):
+        os.write(self.fd, text.encode())
+
+    def ask(self, line, pattern=">>> "):
+        """Enters a line; what is shown until the next prompt has to have `pattern`."""
+        self.send(line + "\r")
+        self.expect(re.escape(line[-10:]))
+        text = self.prompt()
+        self.case.assertRegex(text, pattern)
+        return text
+
+    def leave(self):
+        """The exit status."""
+        end = time.monotonic() + WALL_LIMIT
+        while self.status is None and time.monotonic() < end:
+            if select.select([self.fd], [], [], 0.05)[0]:
+                try:
+                    self.seen += os.read(self.fd, 65536).decode(errors="replace")
+                except OSError:
+                    pass
+            done, status = os.waitpid(self.pid, os.WNOHANG)
+            if done:
+                self.status = os.waitstatus_to_exitcode(status)
+        return self.status
+
+    def close(self):
+        if self.status is None:
+            os.kill(self.pid, 9)
+            os.waitpid(self.pid, 0)
+        os.close(self.fd)
+
+
+class Chat(Case):
+    def chat(self, *args):
+        terminal = Terminal(self, "run", GEMMA3, *CPU, "--chat", "--temp", "0", *args)
+        terminal.prompt()
+        return terminal
+
+    def test_commands(self):
+        chat = self.chat("-n", "4")
+        chat.ask("/help", "/clear")
+        chat.ask("/set temperature 0.5")
+        chat.ask("/show parameters", r"temperature +0\.5")
+        chat.ask("/set temperature hot", "'hot' is no value")
+        chat.ask("/set top_p 7", "That cannot be")
+        chat.ask("/set nosuch 1", "There is no setting 'nosuch'")
+        chat.ask("/fly", "There is no command '/fly'")
+        chat.ask("/set system Be brief.")
+        chat.ask("/show system", r"Be brief\.")
+        chat.ask("/show", "gemma3")
+        chat.ask("hello there")
+        chat.ask("/show messages", r"\[user\] hello there[\s\S]*\[(model|assistant)\]")
+        chat.ask("/clear", "A new conversation")
+        self.assertNotIn("hello there", chat.ask("/show messages"))
+        chat.send("/bye\r")
+        self.assertEqual(chat.leave(), 0)
+
+    def test_ctrl_d_leaves_and_typed_lines_are_kept_for_the_next_chat(self):
+        chat = self.chat("-n", "2")
+        chat.ask("remember me")
+        chat.send("\x04")
+        self.assertEqual(chat.leave(), 0)
+        history = self.folder / ".local/state/rullama/history"
+        self.assertIn("remember", history.read_text())
+        self.assertEqual(history.stat().st_mode & 0o077, 0)
+
+    def test_ctrl_c_stops_the_answer_and_keeps_the_chat(self):
+        chat = self.chat("--ignore-eos", "-c", "4096", "--slide")  # it would go on for ever
+        chat.send("hello there\r")
+        chat.expect(r"there\r?\n[\s\S]{200}")
+        chat.send("\x03")
+        chat.prompt()
+        chat.ask("/show messages", r"\[user\] hello there")
+        chat.send("half a line\x03")
+        self.assertIn("Ctrl-D or /bye leaves.", chat.prompt())
+        chat.send("/bye\r")
+        self.assertEqual(chat.leave(), 0)
+
+    def test_a_conversation_beyond_the_context_is_said_and_the_chat_goes_on(self):
+        chat = self.chat("-c", "48", "-n", "4")
+        chat.ask("many words " * 6, r"context has 48; /clear begins anew")
+        chat.ask("hi")
+        chat.send("/bye\r")
+        self.assertEqual(chat.leave(), 0)
+
+
+class Output(Case):
+    COMMANDS = (("inspect", GEMMA3), ("inspect", GEMMA3, "--json"), ("devices",), ("tokenize", GEMMA3, "hi"),
+                ("run", GEMMA3, *GREEDY, "hello", "-n", "4"), ("completion", "bash"), ("--help",), ("run", "--help"))
+
+    @unittest.skipUnless(os.path.exists("/dev/full"), "this system has no /dev/full")
+    def test_a_full_disk_is_an_error(self):
+        for args in self.COMMANDS:
+            with self.subTest(args=args), open("/dev/full", "wb") as full:
+                self.refused(*args, stdout=full, names="could not be written")
+        link = self.folder / "full"  # not the device itself, which a rename would replace
+        link.symlink_to("/dev/full")
+        self.refused("logits", GEMMA3, "hi", *CPU, "--raw", "--dump", link, names=str(link))
+        self.assertTrue(link.is_symlink())
+        pipe = subprocess.run([PROGRAM, "logits", GEMMA3, "hi", *CPU, "--raw", "--json", "--dump", "/dev/stderr"],
+                              stdin=subprocess.DEVNULL, capture_output=True, env=self.env, timeout=WALL_LIMIT)
+        self.assertEqual((pipe.returncode, len(pipe.stderr)), (0, 4 * 473))
+
+    def test_a_reader_that_leaves_ends_the_program_quietly(self):
+        for args in (*self.COMMANDS[:5], ("run", GEMMA3, *GREEDY, "hello", "--ignore-eos", "--slide", "-c", "64")):
+            with self.subTest(args=args):
+                reader, writer = os.pipe()
+                os.close(reader)
+                done = subprocess.run([PROGRAM, *map(str, args)], stdin=subprocess.DEVNULL, stdout=writer,
+                                      stderr=subprocess.PIPE, env=self.env, timeout=WALL_LIMIT)
+                os.close(writer)
+                self.assertIn(done.returncode, (-13, 1))
+                self.assertLessEqual(done.stderr.count(b"\n"), 1, done.stderr)
+
+
+class Store(Case):
+    def put(self, name, tag, layers):
+        """A model of the store, of layers (kind, contents)."""
+        store = self.folder / "store"
+        (store / "blobs").mkdir(parents=True, exist_ok=True)
+        manifest = {"schemaVersion": 2, "layers": []}
+        for kind, data in layers:
+            digest = hashlib.sha256(data).hexdigest()
+            (store / "blobs" / f"sha256-{digest}").write_bytes(data)
+            manifest["layers"].append({"mediaType": f"application/vnd.ollama.image.{kind}",
+                                       "digest": f"sha256:{digest}", "size": len(data)})
+        file = store / "manifests" / "example.org" / "team" / name / tag
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(manifest))
+        return file
+
+    def test_list_and_run_by_name(self):
+        name, data = "example.org/team/tiny:1b", GEMMA3.read_bytes()
+        manifest = self.put("tiny", "1b", [("model", data), ("template", b"{{ .Prompt }}"), ("system", b"Be brief."),
+                                           ("params", b'{"temperature": 0, "stop": ["<end_of_turn>"]}')])
+        [model] = self.json("list", keys="models")["models"]
+        self.assertEqual((model["name"], model["bytes"]), (name, len(data)))
+        self.assertEqual(self.rullama("list", "--names").stdout, name + "\n")
+        self.assertIn(name, self.rullama("list").stdout)
+        by_name = self.json("run", name, *CPU, "hello", "-n", "6", keys="tokens prompt_tokens")
+        by_path = self.json("run", GEMMA3, *CPU, "--chat", "--temp", "0", "-s", "Be brief.", "hello", "-n", "6",
+                            keys="tokens prompt_tokens")
+        self.assertEqual([by_name[k] for k in ("tokens", "prompt_tokens")],
+                         [by_path[k] for k in ("tokens", "prompt_tokens")])
+        self.refused("run", "example.org/team/tiny:2b", "x", names="example.org/team/tiny:2b")
+        manifest.write_text("{")
+        self.refused("run", name, "x", names=[name, "damaged"])
+
+    def test_a_missing_blob_is_named_and_does_not_hide_the_others(self):
+        self.put("tiny", "1b", [("model", GEMMA3.read_bytes())])
+        self.put("lost", "1b", [("model", b"x")])
+        next((self.folder / "store/blobs").glob(f"sha256-{hashlib.sha256(b'x').hexdigest()}")).unlink()
+        self.refused("run", "example.org/team/lost:1b", "x", names=["sha256-", "example.org/team/lost:1b"])
+        self.assertIn("example.org/team/tiny:1b", self.rullama("list", "--names").stdout)
+
+    def test_wrong_parameters_of_the_store_do_not_crash(self):
+        for n, params in enumerate([b"", b"[", b"[1]", b'{"temperature": "hot", "stop": 7, "top_k": null}',
+                                    b'{"temperature": 0, "top_k": -1}']):
+            with self.subTest(params=params):
+                self.put("odd", f"{n}b", [("model", GEMMA3.read_bytes()), ("params", params)])
+                done = subprocess.run([PROGRAM, "run", f"example.org/team/odd:{n}b", *CPU, "--raw", "x", "-n", "2"],
+                                      stdin=subprocess.DEVNULL, capture_output=True, env=self.env, timeout=WALL_LIMIT)
+                self.assertIn(done.returncode, (0, 1), done.stderr)
 
 
 if __name__ == "__main__":

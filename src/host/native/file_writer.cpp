@@ -22,6 +22,12 @@ std::unexpected<Error> writing_failed(const std::string& path) {
 }  // namespace
 
 Result<FileWriter> FileWriter::create(const std::string& path) {
+  struct stat target{};
+  if (::stat(path.c_str(), &target) == 0 && !S_ISREG(target.st_mode)) {  // a device or a pipe stays what it is
+    const int descriptor = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    if (descriptor < 0) return writing_failed(path);
+    return FileWriter(path, "", descriptor);
+  }
   std::string temporary = path + ".XXXXXX";
   const int descriptor = ::mkostemp(temporary.data(), O_CLOEXEC);
   if (descriptor < 0) return writing_failed(path);
@@ -51,7 +57,7 @@ FileWriter::~FileWriter() { discard(); }
 void FileWriter::discard() {
   if (descriptor_ < 0) return;
   ::close(std::exchange(descriptor_, -1));
-  ::unlink(temporary_.c_str());
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
 Result<> FileWriter::write(std::span<const std::byte> data) {
@@ -65,8 +71,10 @@ Result<> FileWriter::write(std::span<const std::byte> data) {
 }
 
 Result<> FileWriter::commit(bool flush) {
-  if (flush && ::fsync(descriptor_) != 0) return writing_failed(path_);
+  const bool in_place = temporary_.empty();
+  if (flush && !in_place && ::fsync(descriptor_) != 0) return writing_failed(path_);
   const int closed = ::close(std::exchange(descriptor_, -1));
+  if (in_place) return closed == 0 ? Result<>() : writing_failed(path_);
   if (closed == 0 && std::rename(temporary_.c_str(), path_.c_str()) == 0) return {};
   auto error = writing_failed(path_);
   ::unlink(temporary_.c_str());

@@ -9,6 +9,7 @@
 
 namespace rullama {
 
+// A target that is a device or a pipe is written to as it is; any other is replaced when all is written.
 class FileWriter final : public ByteSink {
  public:
   [[nodiscard]] static Result<FileWriter> create(const std::string& path);
