@@ -77,6 +77,7 @@ struct Case {
   std::string name;
   std::function<void(Parts&)> damage;
   std::string expected;  // part of the message
+  friend void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 };
 
 void add_array(Parts& p, std::string_view key, std::uint32_t element, std::uint64_t count, const std::string& body) {

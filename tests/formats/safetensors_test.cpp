@@ -77,6 +77,7 @@ TEST(Safetensors, OtherProgramsHeaders) {
 
 struct Case {
   std::string name, bytes, expected;
+  friend void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 };
 
 std::string tensor(const std::string& name, const std::string& type, const std::string& shape,
@@ -98,7 +99,6 @@ const std::vector<Case>& cases() {
       {"length_2_63", raw(std::uint64_t{1} << 63) + "{}", "cut short"},
       {"length_max", raw(~0ull) + "{}", "cut short"},
       {"length_one_more", raw(3ull) + "{}", "cut short"},
-      {"header_too_long", file_of(std::string(100'000'001, ' '), 0), "a header of 100000001 bytes, above the limit"},
       {"no_header", file_of("", 0), "expected '{'"},
       {"not_json", file_of("PK\x03\x04", 0), "expected '{'"},
       {"list", file_of("[]", 0), "expected '{'"},
@@ -148,18 +148,25 @@ const std::vector<Case>& cases() {
 
 class MalformedSafetensors : public testing::TestWithParam<Case> {};
 
-TEST_P(MalformedSafetensors, IsRefused) {
-  const auto source = memory_file(GetParam().bytes, "bad.safetensors");
+void expect_refused(const std::string& bytes, const std::string& expected) {
+  const auto source = memory_file(bytes, "bad.safetensors");
   std::string message;
   const Cost cost = cost_of([&] {
     const auto file = Safetensors::read(source);
     message = file ? "no error" : file.error().message;
   });
-  EXPECT_NE(message.find(GetParam().expected), std::string::npos)
-      << "the message is \"" << message << "\", expected \"" << GetParam().expected << "\" in it";
+  EXPECT_NE(message.find(expected), std::string::npos)
+      << "the message is \"" << message << "\", expected \"" << expected << "\" in it";
   EXPECT_NE(message.find("'bad.safetensors'"), std::string::npos) << message;
   EXPECT_LT(cost.heap, source->size() + (1u << 20));
   EXPECT_LT(cost.seconds, seconds(0.1));
+}
+
+TEST_P(MalformedSafetensors, IsRefused) { expect_refused(GetParam().bytes, GetParam().expected); }
+
+// Not a row of the table, which every run of the program fills.
+TEST(Safetensors, AHeaderAboveTheLimitIsRefused) {
+  expect_refused(file_of(std::string(100'000'001, ' '), 0), "a header of 100000001 bytes, above the limit");
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, MalformedSafetensors, testing::ValuesIn(cases()),
