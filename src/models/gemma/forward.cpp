@@ -26,6 +26,7 @@ class Forward {
 
   ForwardOutput run() {
     Var x = embedding(t("token_embd", w_.token_embd), in_.tokens, std::sqrt(static_cast<float>(c_.hidden)));
+    x = adapted(Target::embed_tokens, 0, in_.tokens, x);
     observe("embed", x);
     if (c_.per_layer) per_layer_ = per_layer_inputs(x);
     kv_.resize(c_.n_layers());
@@ -39,7 +40,7 @@ class Forward {
     if (wanted == 0 && rows_ > 0) return out;
     out.hidden = wanted < rows_ ? rows(s.normed, rows_ - wanted, wanted) : s.normed;
     observe("final_norm", out.hidden);
-    Var logits = linear(Target::lm_head, c_.n_layers(), out.hidden, w_.output);
+    Var logits = linear(Target::lm_head, 0, out.hidden, w_.output);
     out.logits = c_.softcap > 0 ? softcap(logits, c_.softcap) : logits;
     return out;
   }
@@ -52,9 +53,9 @@ class Forward {
   Var t(std::string_view name, const TensorPtr& tensor) { return tensor ? g_.tensor(name, tensor) : Var{}; }
   Var norm(Var x, std::string_view name, const TensorPtr& weight) { return rms_norm(x, t(name, weight), c_.eps); }
   Var linear(Target target, std::uint32_t layer, Var x, const TensorPtr& weight) {
-    Var y = matmul(x, t("weight", weight));
-    return o_.adapt ? o_.adapt(target, layer, x, y) : y;
+    return adapted(target, layer, x, matmul(x, t("weight", weight)));
   }
+  Var adapted(Target target, std::uint32_t layer, Var x, Var y) { return o_.adapt ? o_.adapt(target, layer, x, y) : y; }
   void observe(std::string_view name, Var value) {
     if (o_.observe) o_.observe(name, value);
   }

@@ -43,8 +43,13 @@ enum class Target : std::uint8_t {
   per_layer_gate,
   per_layer_proj,
   per_layer_model,
-  lm_head
+  lm_head,
+  embed_tokens
 };
+
+// Given a linear map's input and plain product, returns what replaces the product: an adapter's place. `layer` is 0 for
+// the maps that a model has once. For embed_tokens x is the token ids and y their scaled embeddings.
+using AdaptLinear = std::function<Var(Target target, std::uint32_t layer, Var x, Var y)>;
 
 struct ForwardInput {
   Var tokens;     // U32 [rows]
@@ -58,8 +63,7 @@ struct ForwardOptions {
   const KvCache* cache = nullptr;
   // Logits are computed for the last `logit_rows` rows; UINT32_MAX: for all; 0: none.
   std::uint32_t logit_rows = 1;
-  // y = linear(x) hook: given the plain product, returns what replaces it (adapters). `layer` is n_layers for lm_head.
-  std::function<Var(Target target, std::uint32_t layer, Var x, Var y)> adapt;
+  AdaptLinear adapt;
   // Sees intermediate results by name: "embed", "per_layer_inputs", "layer3.attn", "layer3.mlp", "layer3.out",
   // "final_norm".
   std::function<void(std::string_view name, Var value)> observe;
