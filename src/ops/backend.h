@@ -20,6 +20,13 @@ struct NodeTime {
   Cost cost;
 };
 
+// A weight in a file.
+struct FileTensor {
+  TensorDesc desc;
+  std::string_view name;
+  std::uint64_t offset = 0;
+};
+
 // A graph made ready for one backend. The graph must outlive it. One program of a backend runs at a time.
 class Program {
  public:
@@ -48,6 +55,11 @@ class Backend {
   [[nodiscard]] virtual Result<std::shared_ptr<Tensor>> load_tensor(const TensorDesc& desc, std::string_view name,
                                                                     std::shared_ptr<const ByteSource> source,
                                                                     std::uint64_t offset) = 0;
+  // The same for weights that are multiplied with one input, whole or part by part. A GPU lays neighbours of one
+  // quantised type side by side in one buffer, so that a product with all of them is one dispatch (matmul_concat,
+  // gated_matmul).
+  [[nodiscard]] virtual Result<std::vector<std::shared_ptr<Tensor>>> load_tensors(
+      std::span<const FileTensor> tensors, std::shared_ptr<const ByteSource> source);
   // Whole or part of an F32, F16 or U32 tensor; offsets and sizes in bytes, multiples of 4.
   [[nodiscard]] virtual Result<> write(Tensor& tensor, std::uint64_t at, std::span<const std::byte> data) = 0;
   [[nodiscard]] virtual Result<> read(const Tensor& tensor, std::uint64_t at, std::span<std::byte> out) = 0;

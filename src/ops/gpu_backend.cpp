@@ -12,8 +12,7 @@ namespace rullama {
 using gpu::Buffer;
 
 GpuCall::GpuCall(gpu::Device& device, gpu::CommandList& list, std::vector<std::size_t>& commands,
-                 std::vector<std::shared_ptr<Buffer>>& scratch, Precision precision_, std::uint32_t position_,
-                 bool again)
+                 std::deque<GpuPart>& scratch, Precision precision_, std::uint32_t position_, bool again)
     : caps(device.capabilities()),
       precision(precision_),
       position(position_),
@@ -40,14 +39,22 @@ Result<> GpuCall::record(const gpu::Kernel& kernel, std::span<const gpu::Binding
 
 Result<const Buffer*> GpuCall::scratch(std::size_t index, std::uint64_t bytes) {
   if (index >= scratch_.size()) scratch_.resize(index + 1);
-  if (!scratch_[index]) {
+  std::shared_ptr<Buffer>& kept = scratch_[index].buffer;
+  if (!kept) {
     auto buffer = device_.buffer(std::max<std::uint64_t>(bytes, 4), "scratch memory");
     if (!buffer) return failed(buffer);
-    scratch_[index] = std::make_shared<Buffer>(std::move(*buffer));
-  } else if (scratch_[index]->bytes() < bytes) {
+    kept = std::make_shared<Buffer>(std::move(*buffer));
+  } else if (kept->bytes() < bytes) {
     return fail("scratch memory of an operation grew between runs");
   }
-  return scratch_[index].get();
+  return kept.get();
+}
+
+Result<GpuView> GpuCall::scratch(std::size_t index, const TensorDesc& desc) {
+  if (auto buffer = scratch(index, desc.bytes()); !buffer) return failed(buffer);
+  GpuPart& part = scratch_[index];
+  part.rows = part.buffer_rows = desc.shape.rows();
+  return GpuView{desc, {&part, 1}};
 }
 
 namespace {
@@ -120,7 +127,7 @@ class GpuProgram final : public Program {
         if (!made) return failed(made);
         buffer = std::make_shared<Buffer>(std::move(*made));
       }
-      own_[id] = {std::move(buffer), 0, t.desc.shape.rows()};
+      own_[id] = {std::move(buffer), 0, t.desc.shape.rows(), 0, t.desc.shape.rows()};
     }
     const auto& nodes = graph_.nodes();
     state_.resize(nodes.size());
@@ -166,7 +173,7 @@ class GpuProgram final : public Program {
  private:
   struct State {  // of a node
     std::vector<std::size_t> commands;
-    std::vector<std::shared_ptr<Buffer>> scratch;
+    std::deque<GpuPart> scratch;
   };
 
   Result<> update(std::uint32_t position) {
@@ -226,30 +233,24 @@ class GpuBackend final : public Backend {
                                               std::shared_ptr<const ByteSource> source, std::uint64_t offset) override {
     auto tensor = allocate(desc, name);
     if (!tensor) return failed(tensor);
-    const std::uint64_t columns = desc.shape.back(), per_row = row_bytes(desc.dtype, columns);
-    // whole pairs of rows, so that every piece of a 2-byte plane is a whole word
-    const std::uint64_t step = std::max<std::uint64_t>(kStagingBytes / std::max<std::uint64_t>(per_row, 1) / 2 * 2, 2);
-    std::vector<std::byte> staging;
-    for (const GpuPart& part : static_cast<const GpuTensor&>(**tensor).parts()) {
-      for (std::uint64_t row = 0; row < part.rows; row += step) {
-        const std::uint64_t rows = std::min(step, part.rows - row);
-        const std::uint64_t at = offset + (part.row0 + row) * per_row;
-        const auto mapped = source->mapped();
-        std::span<const std::byte> src;
-        if (!mapped.empty() && at <= mapped.size() && rows * per_row <= mapped.size() - at) {
-          src = mapped.subspan(at, rows * per_row);
-        } else {
-          staging.resize(rows * per_row);
-          if (auto ok = source->read(at, staging); !ok) return failed(ok);
-          src = staging;
-        }
-        for (const LayoutPiece& piece : lay_out(desc.dtype, part.rows, columns, row, rows, src))
-          if (auto ok = device_->write(*part.buffer, piece.at, piece.data); !ok) return failed(ok);
-        source->release(at, rows * per_row);
-        if (auto ok = bound_staging(rows * per_row); !ok) return failed(ok);
-      }
-    }
+    if (auto ok = fill(static_cast<const GpuTensor&>(**tensor), *source, offset); !ok) return failed(ok);
     return tensor;
+  }
+
+  Result<std::vector<std::shared_ptr<Tensor>>> load_tensors(std::span<const FileTensor> tensors,
+                                                            std::shared_ptr<const ByteSource> source) override {
+    std::vector<std::shared_ptr<Tensor>> loaded;
+    while (!tensors.empty()) {
+      const std::size_t count = side_by_side(tensors);
+      auto made = allocate_joined(tensors.first(count));
+      if (!made) return failed(made);
+      for (std::size_t i = 0; i < count; i++)
+        if (auto ok = fill(static_cast<const GpuTensor&>(*(*made)[i]), *source, tensors[i].offset); !ok)
+          return failed(ok);
+      loaded.insert(loaded.end(), made->begin(), made->end());
+      tensors = tensors.subspan(count);
+    }
+    return loaded;
   }
 
   Result<> write(Tensor& tensor, std::uint64_t at, std::span<const std::byte> data) override {
@@ -274,6 +275,79 @@ class GpuBackend final : public Backend {
   std::uint64_t max_activation_bytes() const override { return device_->capabilities().max_binding_bytes; }
 
  private:
+  // Uploads a weight's rows from `offset` of the file on.
+  Result<> fill(const GpuTensor& tensor, const ByteSource& source, std::uint64_t offset) {
+    const TensorDesc& desc = tensor.desc();
+    const std::uint64_t columns = desc.shape.back(), per_row = row_bytes(desc.dtype, columns);
+    // whole pairs of rows, so that every piece of a 2-byte plane is a whole word
+    const std::uint64_t step = std::max<std::uint64_t>(kStagingBytes / std::max<std::uint64_t>(per_row, 1) / 2 * 2, 2);
+    std::vector<std::byte> staging;
+    for (const GpuPart& part : tensor.parts()) {
+      for (std::uint64_t row = 0; row < part.rows; row += step) {
+        const std::uint64_t rows = std::min(step, part.rows - row);
+        const std::uint64_t at = offset + (part.row0 + row) * per_row;
+        const auto mapped = source.mapped();
+        std::span<const std::byte> src;
+        if (!mapped.empty() && at <= mapped.size() && rows * per_row <= mapped.size() - at) {
+          src = mapped.subspan(at, rows * per_row);
+        } else {
+          staging.resize(rows * per_row);
+          if (auto ok = source.read(at, staging); !ok) return ok;
+          src = staging;
+        }
+        for (const LayoutPiece& piece : lay_out(desc.dtype, part.buffer_rows, columns, part.first + row, rows, src))
+          if (auto ok = device_->write(*part.buffer, piece.at, piece.data); !ok) return ok;
+        source.release(at, rows * per_row);
+        if (auto ok = bound_staging(rows * per_row); !ok) return ok;
+      }
+    }
+    return {};
+  }
+
+  // How many of the first tensors can share a buffer: of one quantised type, together within the limits, and each
+  // starting where every plane is aligned.
+  [[nodiscard]] std::size_t side_by_side(std::span<const FileTensor> tensors) const {
+    const TensorDesc& head = tensors[0].desc;
+    const DTypeInfo& type = info(head.dtype);
+    const auto& caps = device_->capabilities();
+    const std::uint64_t columns = head.shape.back(), limit = std::min(caps.max_binding_bytes, caps.max_buffer_bytes);
+    const auto aligned = [&](std::uint64_t rows) {
+      return std::ranges::all_of(
+          type.fields, [&](std::uint16_t bytes) { return rows * (columns / type.block_elements) * bytes % 16 == 0; });
+    };
+    std::uint64_t rows = head.shape.rows();
+    std::size_t count = 1;
+    for (; type.quantised && count < tensors.size(); count++) {
+      const TensorDesc& next = tensors[count].desc;
+      if (next.dtype != head.dtype || next.shape.back() != columns || !aligned(rows)) break;
+      if (weight_layout(head.dtype, rows + next.shape.rows(), columns).bytes > limit) break;
+      rows += next.shape.rows();
+    }
+    return count;
+  }
+
+  Result<std::vector<std::shared_ptr<Tensor>>> allocate_joined(std::span<const FileTensor> tensors) {
+    if (tensors.size() == 1) {
+      auto one = allocate(tensors[0].desc, tensors[0].name);
+      if (!one) return failed(one);
+      return std::vector{*one};
+    }
+    std::uint64_t rows = 0;
+    for (const FileTensor& t : tensors) rows += t.desc.shape.rows();
+    const WeightLayout layout = weight_layout(tensors[0].desc.dtype, rows, tensors[0].desc.shape.back());
+    auto made = device_->buffer(std::max<std::uint64_t>(layout.bytes, 16), tensors[0].name);
+    if (!made) return failed(made);
+    const auto buffer = std::make_shared<Buffer>(std::move(*made));
+    std::vector<std::shared_ptr<Tensor>> all;
+    std::uint64_t first = 0;
+    for (const FileTensor& t : tensors) {
+      const std::uint64_t n = t.desc.shape.rows();
+      all.push_back(std::make_shared<GpuTensor>(t.desc, std::vector{GpuPart{buffer, 0, n, first, rows}}));
+      first += n;
+    }
+    return all;
+  }
+
   Result<std::shared_ptr<Tensor>> allocate(const TensorDesc& desc, std::string_view what) {
     const std::uint64_t rows = desc.shape.rows(), columns = desc.shape.back();
     const auto& caps = device_->capabilities();
@@ -286,7 +360,7 @@ class GpuBackend final : public Backend {
       const std::uint64_t n = std::min(step, rows - row);
       auto buffer = device_->buffer(std::max<std::uint64_t>(weight_layout(desc.dtype, n, columns).bytes, 16), what);
       if (!buffer) return failed(buffer);
-      parts.push_back({std::make_shared<Buffer>(std::move(*buffer)), row, n});
+      parts.push_back({std::make_shared<Buffer>(std::move(*buffer)), row, n, 0, n});
     }
     return std::make_shared<GpuTensor>(desc, std::move(parts));
   }

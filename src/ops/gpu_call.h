@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <initializer_list>
 #include <memory>
 #include <span>
@@ -16,10 +17,12 @@
 
 namespace rullama {
 
-// Rows [row0, row0 + rows) of a tensor in one buffer. Only weights beyond the device's binding limit have several.
+// Rows [row0, row0 + rows) of a tensor in one buffer, whose rows from `first` on they are. Only weights beyond the
+// device's binding limit have several parts; only weights loaded side by side share a buffer.
 struct GpuPart {
   std::shared_ptr<gpu::Buffer> buffer;
   std::uint64_t row0 = 0, rows = 0;
+  std::uint64_t first = 0, buffer_rows = 0;
 };
 
 // A tensor on the GPU. F32 and U32 tensors lie as on the CPU. Weights of the other types are laid out in planes
@@ -52,18 +55,20 @@ class GpuCall {
 
   // Memory that lives for this node only. The same index in each recording gives the same buffer.
   [[nodiscard]] Result<const gpu::Buffer*> scratch(std::size_t index, std::uint64_t bytes);
+  // The same as a tensor.
+  [[nodiscard]] Result<GpuView> scratch(std::size_t index, const TensorDesc& desc);
 
  private:
   friend class GpuProgram;
-  GpuCall(gpu::Device& device, gpu::CommandList& list, std::vector<std::size_t>& commands,
-          std::vector<std::shared_ptr<gpu::Buffer>>& scratch, Precision precision, std::uint32_t position, bool again);
+  GpuCall(gpu::Device& device, gpu::CommandList& list, std::vector<std::size_t>& commands, std::deque<GpuPart>& scratch,
+          Precision precision, std::uint32_t position, bool again);
   [[nodiscard]] Result<> record(const gpu::Kernel& kernel, std::span<const gpu::Binding> bindings,
                                 std::span<const std::byte> params, gpu::Grid grid);
 
   gpu::Device& device_;
   gpu::CommandList& list_;
   std::vector<std::size_t>& commands_;  // of this node, in order
-  std::vector<std::shared_ptr<gpu::Buffer>>& scratch_;
+  std::deque<GpuPart>& scratch_;
   bool again_;
   std::size_t next_ = 0;
 };

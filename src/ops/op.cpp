@@ -1,8 +1,20 @@
 #include "ops/op.h"
 
 #include "base/text.h"
+#include "ops/backend.h"
 
 namespace rullama {
+
+Result<std::vector<std::shared_ptr<Tensor>>> Backend::load_tensors(std::span<const FileTensor> tensors,
+                                                                   std::shared_ptr<const ByteSource> source) {
+  std::vector<std::shared_ptr<Tensor>> loaded;
+  for (const FileTensor& t : tensors) {
+    auto tensor = load_tensor(t.desc, t.name, source, t.offset);
+    if (!tensor) return failed(tensor);
+    loaded.push_back(std::move(*tensor));
+  }
+  return loaded;
+}
 
 Result<std::vector<Var>> Op::derivative(Graph&, std::span<const Var>, std::span<const Var>, std::span<const Var>,
                                         const std::vector<bool>&) const {

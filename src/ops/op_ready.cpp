@@ -53,6 +53,31 @@ std::vector<std::byte> fill(const CaseInput& input, Filling filling, Random& ran
   return bytes;
 }
 
+// The weights of a case, from a file that holds one after the other; empty places for other inputs.
+Result<std::vector<std::shared_ptr<Tensor>>> load_weights(const OpCase& c, Backend& backend,
+                                                          const std::vector<std::vector<std::byte>>& bytes) {
+  std::vector<std::byte> file;
+  std::vector<FileTensor> wanted;
+  std::vector<std::size_t> place;
+  for (std::size_t i = 0; i < c.inputs.size(); i++) {
+    if (!is_outside(c.inputs[i]) || c.inputs[i].state) continue;
+    wanted.push_back({c.inputs[i].desc, c.inputs[i].name, file.size()});
+    place.push_back(i);
+    file.insert(file.end(), bytes[i].begin(), bytes[i].end());
+    file.resize((file.size() + 31) / 32 * 32);
+  }
+  const auto source = std::make_shared<MemorySource>("weights", std::move(file));
+  std::vector<std::shared_ptr<Tensor>> all(c.inputs.size());
+  const std::span<const FileTensor> tensors = wanted;
+  const std::size_t step = c.joined ? std::max<std::size_t>(tensors.size(), 1) : 1;
+  for (std::size_t at = 0; at < tensors.size(); at += step) {
+    auto loaded = backend.load_tensors(tensors.subspan(at, step), source);
+    if (!loaded) return failed(loaded);
+    for (std::size_t i = 0; i < step; i++) all[place[at + i]] = std::move((*loaded)[i]);
+  }
+  return all;
+}
+
 }  // namespace
 
 bool is_outside(const CaseInput& input) {
@@ -66,24 +91,23 @@ Result<std::unique_ptr<ReadyCase>> build_case(const OpCase& c, Backend& backend,
   auto ready = std::make_unique<ReadyCase>();
   Graph& graph = ready->graph;
   for (const CaseInput& input : c.inputs) ready->bytes.push_back(fill(input, filling, random));
+  auto weights = load_weights(c, backend, ready->bytes);
+  if (!weights) return failed(weights);
   for (std::size_t i = 0; i < c.inputs.size(); i++) {
     const CaseInput& input = c.inputs[i];
     if (!is_outside(input)) {
       ready->in.push_back(graph.input(input.name, input.desc));
       continue;
     }
-    Result<std::shared_ptr<Tensor>> tensor;
+    std::shared_ptr<Tensor> tensor = (*weights)[i];
     if (input.state) {
-      tensor = backend.make_tensor(input.desc, input.name);
-      if (tensor)
-        if (auto ok = backend.write(**tensor, 0, ready->bytes[i]); !ok) return failed(ok);
-    } else {
-      tensor =
-          backend.load_tensor(input.desc, input.name, std::make_shared<MemorySource>(input.name, ready->bytes[i]), 0);
+      auto made = backend.make_tensor(input.desc, input.name);
+      if (!made) return failed(made);
+      tensor = *made;
+      if (auto ok = backend.write(*tensor, 0, ready->bytes[i]); !ok) return failed(ok);
+      ready->states.push_back(tensor);
     }
-    if (!tensor) return failed(tensor);
-    if (input.state) ready->states.push_back(*tensor);
-    ready->in.push_back(graph.tensor(input.name, *tensor));
+    ready->in.push_back(graph.tensor(input.name, tensor));
   }
   ready->out = c.build(graph, ready->in);
   if (auto ok = graph.status(); !ok) return failed(ok);

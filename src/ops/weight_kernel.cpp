@@ -13,13 +13,18 @@ bool aligned(const TensorDesc& w) { return w.shape.back() % 8 == 0; }
 
 WeightParams weight_params(const GpuView& w, const GpuPart& part) {
   const std::uint64_t columns = w.shape().back();
-  const WeightLayout layout = weight_layout(w.desc.dtype, part.rows, columns);
+  const WeightLayout layout = weight_layout(w.desc.dtype, part.buffer_rows, columns);
   WeightParams params{{},
                       static_cast<std::uint32_t>(layout.row_words),
                       static_cast<std::uint32_t>(columns),
                       static_cast<std::uint32_t>((columns + 31) / 32),
                       static_cast<std::uint32_t>(part.rows)};
-  for (std::size_t i = 0; i < layout.planes.size(); i++) params.planes[i] = layout.planes[i];
+  const DTypeInfo& type = info(w.desc.dtype);
+  const std::uint64_t blocks = part.first * (columns / type.block_elements);  // before this part's rows
+  for (std::size_t i = 0; i < layout.planes.size(); i++) {
+    const std::uint64_t skipped = i < type.fields.size() ? blocks * type.fields[i] / 4 : 0;
+    params.planes[i] = layout.planes[i] + static_cast<std::uint32_t>(skipped);
+  }
   return params;
 }
 

@@ -10,6 +10,7 @@
 #include "ops/embedding/embedding.h"
 #include "ops/experts/experts.h"
 #include "ops/geglu/geglu.h"
+#include "ops/heads/heads.h"
 #include "ops/matmul/matmul.h"
 #include "ops/rms_norm/rms_norm.h"
 #include "ops/rope/rope.h"
@@ -111,19 +112,48 @@ class Forward {
     const Var factors = lc.sliding ? Var{} : t("rope_freqs", w_.rope_freqs);
     const auto heads = [&](Var y, std::uint64_t n) { return g_.reshape(y, {rows_, n, d}); };
 
-    Var q = heads(linear(Target::q, i, x, l.q), lc.n_heads);
-    q = rope(norm(q, "attn_q_norm", l.q_norm), in_.positions, factors, turn);
-    if (c_.has_kv(i)) {
-      Var k = heads(linear(Target::k, i, x, l.k), lc.n_kv_heads);
-      Var v = l.v ? heads(linear(Target::v, i, x, l.v), lc.n_kv_heads) : k;  // the raw projection of k, before its norm
-      if (c_.value_norm) v = rms_norm(v, {}, c_.eps);
-      k = rope(norm(k, "attn_k_norm", l.k_norm), in_.positions, factors, turn);
-      kv_[i] = o_.cache ? store(o_.cache->layers[i], k, v) : KeyValue{k, v};
+    Var q;
+    if (joined()) {
+      q = joined_heads(i, x, factors, turn);
+    } else {
+      q = heads(linear(Target::q, i, x, l.q), lc.n_heads);
+      q = rope(norm(q, "attn_q_norm", l.q_norm), in_.positions, factors, turn);
+      if (c_.has_kv(i)) {
+        Var k = heads(linear(Target::k, i, x, l.k), lc.n_kv_heads);
+        Var v = l.v ? heads(linear(Target::v, i, x, l.v), lc.n_kv_heads) : k;  // k's raw projection, before its norm
+        if (c_.value_norm) v = rms_norm(v, {}, c_.eps);
+        k = rope(norm(k, "attn_k_norm", l.k_norm), in_.positions, factors, turn);
+        kv_[i] = o_.cache ? store(o_.cache->layers[i], k, v) : KeyValue{k, v};
+      }
     }
     const KeyValue& kv = kv_[lc.kv_layer];
     const AttentionOptions options{.scale = c_.attention_scale, .window = lc.sliding ? c_.window : 0};
     Var out = attention(q, kv.k, kv.v, in_.positions, options, in_.first);
     return linear(Target::o, i, g_.reshape(out, {rows_, lc.n_heads * d}), l.attn_output);
+  }
+
+  // Maps that nothing adapts are done together, and what follows them in the same kernels. With a cache: then nobody
+  // asks for derivatives.
+  [[nodiscard]] bool joined() const { return o_.cache && !o_.adapt; }
+
+  Var joined_heads(std::uint32_t i, Var x, Var factors, const RopeOptions& turn) {
+    const GemmaLayer& l = w_.layers[i];
+    const LayerConfig& lc = c_.layers[i];
+    std::vector<Var> weights{t("attn_q", l.q)};
+    HeadInputs heads{.q_norm = t("attn_q_norm", l.q_norm), .positions = in_.positions, .factors = factors};
+    if (c_.has_kv(i)) {
+      weights.push_back(t("attn_k", l.k));
+      if (l.v) weights.push_back(t("attn_v", l.v));
+      const KvCache::Layer& cache = o_.cache->layers[i];
+      kv_[i] = {t("cache_k", cache.k), t("cache_v", cache.v)};
+      heads.k_norm = t("attn_k_norm", l.k_norm);
+      heads.cache_k = kv_[i].k;
+      heads.cache_v = kv_[i].v;
+    }
+    heads.projected = matmul_concat(x, weights);
+    return heads_to_cache(
+        heads,
+        {.n_heads = lc.n_heads, .n_kv_heads = lc.n_kv_heads, .turn = turn, .eps = c_.eps, .value_norm = c_.value_norm});
   }
 
   KeyValue store(const KvCache::Layer& cache, Var k, Var v) {
@@ -136,7 +166,8 @@ class Forward {
   Var ffn_block(std::uint32_t i, const Stream& s) {
     const GemmaLayer& l = w_.layers[i];
     const Var x = s.x, z = s.normed;
-    Var gated = geglu(linear(Target::gate, i, z, l.gate), linear(Target::up, i, z, l.up));
+    Var gated = joined() ? gated_matmul(z, t("ffn_gate", l.gate), t("ffn_up", l.up))
+                         : geglu(linear(Target::gate, i, z, l.gate), linear(Target::up, i, z, l.up));
     Var dense = linear(Target::down, i, gated, l.down);
     observe(cat("layer", i, ".mlp"), dense);
     if (!l.is_moe()) return dense;

@@ -22,6 +22,7 @@ struct Entry {
   Shape shape;
   Need need = Need::required;
   std::string_view alias = "";  // (g++ 12 cannot link an empty initialiser here)
+  bool joins = false;           // reads the same input as the line before it
 };
 
 std::vector<Entry<GemmaWeights>> model_table(const GemmaConfig& c) {
@@ -55,15 +56,15 @@ std::vector<Entry<GemmaLayer>> layer_table(const GemmaConfig& c, std::uint32_t i
   return {
       {"attn_norm.weight", &L::attn_norm, {h}},
       {"attn_q.weight", &L::q, {q, h}},
-      {"attn_k.weight", &L::k, {kv, h}, own},
-      {"attn_v.weight", &L::v, {kv, h}, value},
+      {"attn_k.weight", &L::k, {kv, h}, own, "", true},
+      {"attn_v.weight", &L::v, {kv, h}, value, "", true},
       {"attn_q_norm.weight", &L::q_norm, {d}},
       {"attn_k_norm.weight", &L::k_norm, {d}, own},
       {"attn_output.weight", &L::attn_output, {h, q}},
       {"post_attention_norm.weight", &L::post_attention_norm, {h}, Need::required, "attn_post_norm.weight"},
       {"ffn_norm.weight", &L::ffn_norm, {h}, Need::required, "ffn_pre_norm.weight"},
       {"ffn_gate.weight", &L::gate, {f, h}},
-      {"ffn_up.weight", &L::up, {f, h}},
+      {"ffn_up.weight", &L::up, {f, h}, Need::required, "", true},
       {"ffn_down.weight", &L::down, {h, f}},
       {"post_ffw_norm.weight", &L::post_ffw_norm, {h}, Need::required, "ffn_post_norm.weight"},
       {"inp_gate.weight", &L::input_gate, {p, h}, ple},
@@ -88,6 +89,7 @@ struct Found {
   const GgufTensor* tensor;
   TensorDesc desc;
   TensorPtr* place;
+  bool joins;
 };
 
 class Finder {
@@ -105,7 +107,7 @@ class Finder {
       if (!tensor)
         return fail(cat("tensor ", quote(name), " is missing; the file is incomplete or not a Gemma text model"));
       if (auto ok = check(*tensor, entry.shape); !ok) return ok;
-      found_.push_back({tensor, {*tensor->dtype, entry.shape}, &(owner.*entry.member)});
+      found_.push_back({tensor, {*tensor->dtype, entry.shape}, &(owner.*entry.member), entry.joins});
     }
     return {};
   }
@@ -171,15 +173,22 @@ Result<GemmaWeights> load_gemma_weights(const Gguf& file, const GemmaConfig& con
   if (auto ok = find_all(finder, file, config, weights); !ok) return failed(ok);
   for (const Found& f : finder.found()) weights.bytes += f.desc.bytes();
   std::uint64_t done = 0;
-  for (const Found& f : finder.found()) {
-    if (stays_on_host(f, weights, options)) {
+  std::span<const Found> rest = finder.found();
+  while (!rest.empty()) {
+    std::size_t count = 1;
+    while (count < rest.size() && rest[count].joins) count++;
+    const auto group = rest.first(count);
+    rest = rest.subspan(count);
+    if (stays_on_host(group[0], weights, options)) {
       weights.per_layer_on_host = true;
     } else {
-      auto tensor = backend.load_tensor(f.desc, f.tensor->name, file.source(), f.tensor->offset);
-      if (!tensor) return failed(tensor);
-      *f.place = std::move(*tensor);
+      std::vector<FileTensor> wanted;
+      for (const Found& f : group) wanted.push_back({f.desc, f.tensor->name, f.tensor->offset});
+      auto tensors = backend.load_tensors(wanted, file.source());
+      if (!tensors) return failed(tensors);
+      for (std::size_t i = 0; i < count; i++) *group[i].place = std::move((*tensors)[i]);
     }
-    done += f.desc.bytes();
+    for (const Found& f : group) done += f.desc.bytes();
     if (options.progress && !options.progress(done, weights.bytes))
       return fail(ErrorCode::cancelled, "loading was cancelled");
   }

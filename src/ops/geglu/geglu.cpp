@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "ops/cpu_call.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/geglu/geglu_forms.h"
 #include "ops/gpu_call.h"
 #include "ops/slice/slice.h"
 
@@ -42,6 +43,36 @@ constexpr Gate kSigmoid{"glu", [](double x) { return sigmoid(x); },
 float gelu_f32(float x) {
   const float u = 0.7978845608f * x * (1 + 0.044715f * x * x);
   return x / (1 + std::exp(-2 * std::fmin(std::fmax(u, -20.0f), 20.0f)));
+}
+
+// A block of columns of a matrix.
+struct Columns {
+  const GpuView& matrix;
+  std::uint32_t first;
+};
+
+std::string functions(const Gate& f) {
+  return cat("fn gate_of(x: f32) -> f32 { return ", f.wgsl, "; }\nfn gate_slope(x: f32) -> f32 { return ", f.wgsl_slope,
+             "; }");
+}
+
+Result<> dispatch(GpuCall& call, std::string_view key, const Gate& f, std::uint32_t result, Columns gate, Columns up,
+                  const GpuView& dy, const GpuView& y) {
+  const std::uint64_t total = y.shape().elements();
+  if (total == 0) return {};
+  const auto u = [](std::uint64_t v) { return static_cast<std::uint32_t>(v); };
+  const struct {
+    std::uint32_t total, n, gate_stride, gate_column, up_stride, up_column;
+  } params{u(total),   u(y.shape().back()),         u(gate.matrix.shape().back()),
+           gate.first, u(up.matrix.shape().back()), up.first};
+  const auto source = [&] {
+    return gpu::Wgsl("ops/geglu/geglu.wgsl")
+        .file("ops/elementwise/functions.wgsl")
+        .constant("RESULT", result)
+        .text(functions(f));
+  };
+  return call.dispatch(key, source, {read(gate.matrix), read(up.matrix), read(dy), write(y)}, params,
+                       gpu::Grid::wrap((total + 255) / 256));
 }
 
 // gate and up are column blocks of (one or two) matrices. Forward: y = f(gate) up. Backward, from dy: what the gate and
@@ -87,23 +118,10 @@ class GatedOp final : public Op {
   }
 
   Result<> record(GpuCall& call) const override {
-    const std::uint64_t total = call.out[0].shape().elements();
-    if (total == 0) return {};
-    const auto u = [](std::uint64_t v) { return static_cast<std::uint32_t>(v); };
-    const struct {
-      std::uint32_t total, n, gate_stride, gate_column, up_stride, up_column;
-    } params{u(total), u(n_), u(call.in[0].shape().back()), gate_column_, u(call.in[1].shape().back()), up_column_};
     static constexpr std::string_view results[] = {"", "_d_gate", "_d_up"};
-    const auto source = [&] {
-      return gpu::Wgsl("ops/geglu/geglu.wgsl")
-          .file("ops/elementwise/functions.wgsl")
-          .constant("RESULT", static_cast<std::uint32_t>(result_))
-          .text(cat("fn gate_of(x: f32) -> f32 { return ", f_.wgsl, "; }\nfn gate_slope(x: f32) -> f32 { return ",
-                    f_.wgsl_slope, "; }"));
-    };
-    return call.dispatch(cat(name(), results[static_cast<std::size_t>(result_)]), source,
-                         {read(call.in[0]), read(call.in[1]), read(call.in.back()), write(call.out[0])}, params,
-                         gpu::Grid::wrap((total + 255) / 256));
+    const auto result = static_cast<std::uint32_t>(result_);
+    return dispatch(call, cat(name(), results[result]), f_, result, {call.in[0], gate_column_},
+                    {call.in[1], up_column_}, call.in.back(), call.out[0]);
   }
 
   Result<std::vector<Var>> derivative(Graph& graph, std::span<const Var> in, std::span<const Var> out,
@@ -145,12 +163,31 @@ Var gated(const Gate& f, Var gate, Var up, std::uint64_t n, std::uint32_t gate_c
 Var geglu(Var gate, Var up, std::uint32_t up_column) {
   return gated(kGelu, gate, up, gate.shape().back(), 0, up_column);
 }
+GegluGradient geglu_backward(Var gate, Var up, Var dy) {
+  if (!gate) return {};
+  const auto part = [&](GatedOp::Part result) {
+    return gate.graph()->add1(std::make_unique<GatedOp>(kGelu, gate.shape().back(), 0, 0, result), {gate, up, dy});
+  };
+  return {part(GatedOp::Part::d_gate), part(GatedOp::Part::d_up)};
+}
 Var quick_geglu(Var gate, Var up) { return gated(kQuick, gate, up, gate.shape().back(), 0, 0); }
 Var geglu_halves(Var u) {
   return gated(kGelu, u, u, u.shape().back() / 2, 0, static_cast<std::uint32_t>(u.shape().back() / 2));
 }
 Var glu_split(Var x) {
   return gated(kSigmoid, x, x, x.shape().back() / 2, static_cast<std::uint32_t>(x.shape().back() / 2), 0);
+}
+
+void geglu_row(const float* gate, const float* up, std::size_t n, float* y, Precision precision) {
+  if (precision == Precision::reference) {
+    for (std::size_t i = 0; i < n; i++) y[i] = static_cast<float>(kGelu.value(gate[i]) * up[i]);
+  } else {
+    for (std::size_t i = 0; i < n; i++) y[i] = gelu_f32(gate[i]) * up[i];
+  }
+}
+
+Result<> record_geglu_halves(GpuCall& call, const GpuView& u, const GpuView& y) {
+  return dispatch(call, kGelu.name, kGelu, 0, {u, 0}, {u, static_cast<std::uint32_t>(u.shape().back() / 2)}, u, y);
 }
 
 }  // namespace rullama

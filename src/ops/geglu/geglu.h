@@ -9,6 +9,12 @@ namespace rullama {
 // elements, of which columns [up_column, up_column + n) are read. Returns F32 like gate.
 [[nodiscard]] Var geglu(Var gate, Var up, std::uint32_t up_column = 0);
 
+// What gate and up (alike in shape) receive from dy.
+struct GegluGradient {
+  Var gate, up;
+};
+[[nodiscard]] GegluGradient geglu_backward(Var gate, Var up, Var dy);
+
 // gelu(u[:, :f]) * u[:, f:]. u: F32 [..., 2f]. Returns F32 [..., f].
 [[nodiscard]] Var geglu_halves(Var u);
 

@@ -5,6 +5,16 @@
 #include "ops/matmul/product.h"
 
 namespace rullama {
+
+Result<> check_product_weight(std::string_view op, std::string_view argument, const TensorDesc& w) {
+  const std::uint32_t block = info(w.dtype).block_elements;
+  if (w.dtype == DType::U32)
+    return bad_argument(op, argument, w, "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K or Q6_K");
+  if (w.shape.rank() != 2) return bad_argument(op, argument, w, "two dimensions");
+  if (w.shape[1] % block != 0) return bad_argument(op, argument, w, cat("rows of a multiple of ", block, " elements"));
+  return {};
+}
+
 namespace {
 
 // The three products. They close under derivatives: each one's gradients are the other two.
@@ -87,11 +97,7 @@ class Product final : public Op {
 
  private:
   Result<> check_weight(const TensorDesc& x, const TensorDesc& w) const {
-    const std::uint32_t block = info(w.dtype).block_elements;
-    if (w.dtype == DType::U32)
-      return bad_argument(name(), "w", w, "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K or Q6_K");
-    if (w.shape.rank() != 2) return bad_argument(name(), "w", w, "two dimensions");
-    if (w.shape[1] % block != 0) return bad_argument(name(), "w", w, cat("rows of a multiple of ", block, " elements"));
+    if (auto ok = check_product_weight(name(), "w", w); !ok) return ok;
     if (row0_ > row1_ || row1_ > w.shape[0])
       return fail(cat(name(), ": rows ", row0_, " to ", row1_, " do not lie in w, which is ", w.str()));
     const std::uint64_t expected = kind_ == ProductKind::forward ? w.shape[1] : row1_ - row0_;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "ops/graph.h"
 
@@ -20,6 +21,15 @@ struct ProductOptions {
 // x: F32 [..., k]; w: [n, k] of any type but U32 (F32 may be an activation). Returns F32 [..., row1 - row0].
 // Derivative: for x, plus, and for w if it is F32 and whole.
 [[nodiscard]] Var matmul(Var x, Var w, const ProductOptions& options = {});
+
+// Several products with one input, side by side: y = [x w0^T | x w1^T | ...].
+// x: F32 [..., k]; weights: each [n_i, k] of any type but U32. Returns F32 [..., sum of n_i]. Derivative: for x.
+[[nodiscard]] Var matmul_concat(Var x, std::span<const Var> weights);
+
+// y = gelu(x gate^T) * (x up^T), a gated feed-forward layer up to its last product; gelu in its tanh form.
+// x: F32 [..., k]; gate, up: [n, k] of any type but U32. Returns F32 [..., n]. Derivative: for x (makes both products
+// again).
+[[nodiscard]] Var gated_matmul(Var x, Var gate, Var up);
 
 // dx[..., i] = scale * sum_j dy[..., j] w[row0 + j, i] + plus: the gradient of matmul for its x.
 // dy: F32 [..., row1 - row0]; w as above. Returns F32 [..., k]; zeros (or plus) where the range is empty.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "ops/cpu_call.h"
 #include "ops/gpu_call.h"
@@ -13,6 +14,9 @@ enum class ProductKind : std::uint8_t {
   transposed,  // a = dy, b = rows of w
   outer,       // a = x as columns, b = rows of w
 };
+
+// "matmul: w is U32 [4, 8], expected ..."
+[[nodiscard]] Result<> check_product_weight(std::string_view op, std::string_view argument, const TensorDesc& w);
 
 struct ProductCpu {
   ProductKind kind;
@@ -39,5 +43,12 @@ struct ProductGpu {
   bool added;  // the third input is `plus`
 };
 [[nodiscard]] Result<> record_product(GpuCall& call, const ProductGpu& p);
+// y = [x w0^T | x w1^T | ...], x [m, k], y [m, sum of n]. Neighbours that share a buffer are one product.
+[[nodiscard]] Result<> record_concat(GpuCall& call, const GpuView& x, std::span<const GpuView> weights,
+                                     const GpuView& y);
+// y = gelu(x gate^T) * (x up^T) in one dispatch, if there is a kernel for that: weights side by side and few rows of x.
+[[nodiscard]] bool has_gated_kernel(const GpuCall& call, const GpuView& x, const GpuView& gate, const GpuView& up);
+[[nodiscard]] Result<> record_gated(GpuCall& call, const GpuView& x, const GpuView& gate, const GpuView& up,
+                                    const GpuView& y);
 
 }  // namespace rullama

@@ -97,12 +97,16 @@ Result<> record_rows(GpuCall& call, const ProductBuffers& b, const GpuPart& part
     if (inputs.form == RowInputs::Form::rounded) text.constant("BLOCKS", params.w.blocks);
     text.constant("X_ALIGNED", aligned).constant("LANES", shape.lanes).constant("TEAMS", shape.teams);
     text.constant("ROWS", shape.rows).constant("BATCH", shape.batch);
+    text.file(b.gated ? "ops/matmul/result_gated.wgsl" : "ops/matmul/result_plain.wgsl");
+    if (b.gated) text.file("ops/elementwise/functions.wgsl");
     if (shape.subgroup) return text.enable("subgroups").file("ops/matmul/lanes_subgroup.wgsl");
     return text.file("ops/matmul/lanes_shared.wgsl");
   };
-  const std::string key = cat(experts ? "expert_rows_" : "matmul_rows_", weight_key(w),
-                              form_key(inputs.form, params.w.blocks), aligned ? "_" : "_x_odd_", shape.lanes,
-                              shape.subgroup ? "s_" : "_", shape.teams, "_", shape.rows, "_", shape.batch);
+  const std::string key = cat(experts   ? "expert_rows_"
+                              : b.gated ? "gated_rows_"
+                                        : "matmul_rows_",
+                              weight_key(w), form_key(inputs.form, params.w.blocks), aligned ? "_" : "_x_odd_",
+                              shape.lanes, shape.subgroup ? "s_" : "_", shape.teams, "_", shape.rows, "_", shape.batch);
   return dispatch(call, key, source, b, part, params, inputs, params.tiles * pieces(params.m, shape.batch));
 }
 

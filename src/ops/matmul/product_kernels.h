@@ -20,6 +20,7 @@ struct ProductParams {
 struct ProductBuffers {
   const GpuView &x, &w, &y;
   const GpuView *plus = nullptr, *ids = nullptr;
+  bool gated = false;  // w holds the rows of a gate and as many of its factor
 };
 
 // How many threads do what in rows.wgsl.

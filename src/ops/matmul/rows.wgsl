@@ -29,17 +29,20 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   }
   prepare(batch, thread);
   let j0 = ((index % p.tiles) * TEAMS + local.y) * ROWS;
-  var rows: array<u32, ROWS>;
+  var rows: array<u32, ROWS * PRODUCTS>;
   for (var r = 0u; r < ROWS; r++) {
     rows[r] = place(batch, j0 + r).row;
+    if (PRODUCTS == 2u) {
+      rows[ROWS * (PRODUCTS - 1u) + r] = second_row(rows[r]);
+    }
   }
-  var sums: array<f32, ROWS * BATCH>;
+  var sums: array<f32, ROWS * PRODUCTS * BATCH>;
   for (var block = local.x; block < p.w.blocks; block += LANES) {
     var x: array<Inputs, BATCH>;
     for (var b = 0u; b < BATCH; b++) {
       x[b] = inputs(b, min(batch + b, p.m - 1u) / p.share, block);
     }
-    for (var r = 0u; r < ROWS; r++) {
+    for (var r = 0u; r < ROWS * PRODUCTS; r++) {
       let w = weights(rows[r], block);
       for (var b = 0u; b < BATCH; b++) {
         sums[r * BATCH + b] += dot32(w, x[b]);
@@ -48,13 +51,16 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   }
   for (var r = 0u; r < ROWS; r++) {
     for (var b = 0u; b < BATCH; b++) {
-      let sum = sum_lanes(sums[r * BATCH + b], local.x, local.y);
+      var found: array<f32, PRODUCTS>;
+      for (var f = 0u; f < PRODUCTS; f++) {
+        found[f] = sum_lanes(sums[(f * ROWS + r) * BATCH + b], local.x, local.y);
+      }
       let to = place(batch, j0 + r);
       if (local.x == (r * BATCH + b) % LANES && to.used && batch + b < p.m) {
         if (EXPERTS && ids[batch] >= p.experts) {
           y[to.at] = 0.0;
         } else {
-          finish(to.at + b * p.n, sum);
+          finish_row(to.at + b * p.n, found);
         }
       }
     }

@@ -1,12 +1,9 @@
 #include "ops/rope/rope.h"
 
-#include <bit>
-#include <cmath>
-#include <cstdio>
-
 #include "base/text.h"
 #include "ops/cpu_call.h"
 #include "ops/gpu_call.h"
+#include "ops/rope/turn.h"
 
 namespace rullama {
 namespace {
@@ -16,11 +13,7 @@ class Rope final : public Op {
  public:
   // inputs: x, positions of each segment, [factors]
   Rope(const RopeOptions& options, std::uint32_t segments, bool factors)
-      : options_(options), segments_(segments), factors_(factors) {
-    if (!valid_options()) return;
-    for (std::uint32_t i = 0; i < half(); i++)
-      inverse_.push_back(static_cast<float>(std::pow(static_cast<double>(options.base), -2.0 * i / options.rotated)));
-  }
+      : turn_(options), segments_(segments), factors_(factors) {}
 
   std::string_view name() const override { return segments_ == 2 ? "rope_2d" : "rope"; }
 
@@ -29,11 +22,7 @@ class Rope final : public Op {
     if (x.dtype != DType::F32 || x.shape.rank() != 3) return bad_argument(name(), "x", x, "F32 [rows, heads, width]");
     if (segments_ == 2 && x.shape[2] % 4)
       return fail(cat(name(), ": a head width of ", x.shape[2], ", expected a multiple of 4"));
-    if (!valid_options())
-      return fail(cat(name(), ": ", options_.rotated, " rotated elements with base ", options_.base,
-                      ", expected an even number of them and a base above 1"));
-    if (std::uint64_t{options_.rotated} * segments_ > x.shape[2])
-      return fail(cat(name(), ": ", options_.rotated * segments_, " elements turn, but a head has ", x.shape[2]));
+    if (auto ok = check_turn(name(), turn_.options(), segments_, x.shape[2]); !ok) return failed(ok);
     const TensorDesc positions{DType::U32, {x.shape[0]}}, factors{DType::F32, {half()}};
     for (std::size_t s = 0; s < segments_; s++)
       if (in[1 + s] != positions) return bad_argument(name(), "positions", in[1 + s], positions.str());
@@ -43,7 +32,7 @@ class Rope final : public Op {
 
   void eval(const CpuCall& call) const override {
     const CpuView &x = call.in[0], &y = call.out[0];
-    const std::size_t heads = x.shape()[1], d = x.shape()[2], h = half(), r = options_.rotated;
+    const std::size_t heads = x.shape()[1], d = x.shape()[2], h = half(), r = 2 * h;
     const float* factors = factors_ ? call.in.back().f32().data() : nullptr;
     call.crew.run(x.shape()[0], 1 + 8192 / (heads * d + 1), [&](std::size_t begin, std::size_t end) {
       std::vector<double> cosine(h), sine(h);
@@ -51,13 +40,7 @@ class Rope final : public Op {
         const float* xt = x.f32().data() + t * heads * d;
         float* yt = y.f32().data() + t * heads * d;
         for (std::size_t s = 0; s < segments_; s++) {
-          const float position = static_cast<float>(call.in[1 + s].u32()[t]) * options_.position_scale;
-          for (std::size_t i = 0; i < h; i++) {
-            float angle = position * inverse_[i];
-            if (factors) angle /= factors[i];
-            cosine[i] = std::cos(static_cast<double>(angle));
-            sine[i] = std::sin(static_cast<double>(angle)) * (options_.inverse ? -1 : 1);
-          }
+          turn_.at(call.in[1 + s].u32()[t], factors, cosine, sine);
           for (std::size_t head = 0; head < heads; head++) {
             const float *a = xt + head * d + s * r, *b = a + h;
             float *ya = yt + head * d + s * r, *yb = ya + h;
@@ -82,16 +65,16 @@ class Rope final : public Op {
       float position_scale, sign;
       std::uint32_t all_bits = 0xffffffff;
     } params{static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(heads), static_cast<std::uint32_t>(d),
-             options_.position_scale, options_.inverse ? -1.0f : 1.0f};
-    const std::string key =
-        cat(name(), "_", options_.rotated, "_", std::bit_cast<std::uint32_t>(options_.base), factors_ ? "_f" : "");
+             turn_.options().position_scale, turn_.options().inverse ? -1.0f : 1.0f};
+    const std::string key = cat(name(), "_", turn_.key(), factors_ ? "_f" : "");
     const auto source = [&] {
       return gpu::Wgsl("ops/rope/rope.wgsl")
+          .file("ops/rope/turn.wgsl")
           .file("ops/elementwise/functions.wgsl")
           .constant("HALF", half())
           .constant("SEGMENTS", segments_)
           .constant("FACTORS", factors_)
-          .text(table());
+          .text(turn_.table());
     };
     const GpuView &positions = call.in[1], &other = call.in[segments_], &factors = factors_ ? call.in.back() : x;
     const std::uint64_t threads = rows * (d - std::uint64_t{half()} * segments_);
@@ -101,7 +84,7 @@ class Rope final : public Op {
 
   Result<std::vector<Var>> derivative(Graph& graph, std::span<const Var> in, std::span<const Var>,
                                       std::span<const Var> dout, const std::vector<bool>&) const override {
-    RopeOptions back = options_;
+    RopeOptions back = turn_.options();
     back.inverse = !back.inverse;
     std::vector<Var> args(in.begin(), in.end()), din(in.size());
     args[0] = dout[0];
@@ -116,26 +99,11 @@ class Rope final : public Op {
   }
 
  private:
-  std::uint32_t half() const { return options_.rotated / 2; }
-  bool valid_options() const {
-    return options_.rotated >= 2 && options_.rotated % 2 == 0 && options_.rotated <= 65536 && options_.base > 1;
-  }
+  std::uint32_t half() const { return turn_.half(); }
 
-  // base^(-2i/r), rounded once: an error of one unit in the last place would turn position 131,071 by 0.008.
-  std::string table() const {
-    std::string text = cat("const INVERSE = array<f32, ", half(), ">(");
-    for (const float f : inverse_) {
-      char digits[32];
-      std::snprintf(digits, sizeof digits, "%.9g", static_cast<double>(f));
-      text += cat(digits, "f, ");
-    }
-    return text += ");\n";
-  }
-
-  RopeOptions options_;
+  Turn turn_;
   std::uint32_t segments_;
   bool factors_;
-  std::vector<float> inverse_;
 };
 
 }  // namespace

@@ -1,5 +1,4 @@
 // Rotary positions. One thread turns one pair of all heads of a row, or copies one element that does not turn.
-// INVERSE[i] = base^(-2i / (2 HALF)) is written by the host.
 
 struct Params {
   rows: u32,
@@ -40,13 +39,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
     position = other_positions[row];
   }
   let i = j % HALF;
-  // The product is rounded to f32 before it is reduced, as models compute it: without the mask a compiler may fuse it.
-  let product = f32(position) * p.position_scale * INVERSE[i];
-  var angle = bitcast<f32>(bitcast<u32>(product) & p.all_bits);
-  if (FACTORS && factors[i] != 1.0) {
-    angle /= factors[i];
-  }
-  let turn = cos_sin(angle) * vec2f(1.0, p.sign);
+  let turn = turn_of(i, position) * vec2f(1.0, p.sign);
   for (var head = 0u; head < p.heads; head++) {
     let at = base + head * p.d + j / HALF * 2u * HALF + i;
     let a = x[at];
