@@ -13,8 +13,9 @@ using namespace host;
 namespace {
 
 constexpr std::size_t kSlotsPerBlock = 256;  // parameter slots of one uniform buffer
-// Keeps command buffers small; a time stamp set of the seam holds more dispatches than that.
-constexpr std::size_t kCommandsPerSubmit = 1024;
+// Commands of a submission. The first ones are few, so that the GPU works while the rest is still being encoded, which
+// costs about as much time; a time stamp set of the seam holds more than the most.
+constexpr std::size_t kFirstCommands = 16, kMostCommands = 512;
 constexpr std::uint64_t kOffsetAlignment = 256;  // of bindings: WebGPU's guaranteed value
 
 }  // namespace
@@ -106,8 +107,10 @@ struct CommandList::Impl {
     }
     rullama_host_submit(handle);
   }
+  // The commands that are submitted together, from `begin` on: as many again as there were before them.
   [[nodiscard]] std::span<const Command> piece(std::size_t begin) const {
-    return std::span(commands).subspan(begin, std::min(kCommandsPerSubmit, commands.size() - begin));
+    const std::size_t wanted = std::clamp(begin, kFirstCommands, kMostCommands);
+    return std::span(commands).subspan(begin, std::min(wanted, commands.size() - begin));
   }
 };
 
@@ -218,7 +221,11 @@ void CommandList::set_grid(std::size_t command, Grid grid) { impl_->commands[com
 Result<> CommandList::submit() {
   if (auto ok = impl_->check_grids(); !ok) return ok;
   if (auto ok = impl_->upload(); !ok) return ok;
-  for (std::size_t at = 0; at < size(); at += kCommandsPerSubmit) impl_->submit(impl_->piece(at));
+  for (std::size_t at = 0; at < size();) {
+    const auto piece = impl_->piece(at);
+    impl_->submit(piece);
+    at += piece.size();
+  }
   return {};
 }
 
@@ -231,8 +238,9 @@ Result<std::vector<KernelTime>> CommandList::submit_timed() {
   if (auto ok = impl.upload(); !ok) return failed(ok);
   std::vector<KernelTime> times;
   std::vector<double> nanoseconds;
-  for (std::size_t at = 0; at < size(); at += kCommandsPerSubmit) {
+  for (std::size_t at = 0; at < size();) {
     const auto piece = impl.piece(at);
+    at += piece.size();
     const std::size_t first = times.size();
     for (const Impl::Command& c : piece)
       if (c.runs()) times.push_back({c.kernel->name(), 0, static_cast<std::size_t>(&c - impl.commands.data())});
