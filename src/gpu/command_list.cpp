@@ -20,12 +20,14 @@ constexpr std::uint64_t kOffsetAlignment = 256;  // of bindings: WebGPU's guaran
 
 }  // namespace
 
-Grid Grid::wrap(std::uint64_t groups) {
-  constexpr std::uint64_t most = 65535;
-  if (groups <= most) return {static_cast<std::uint32_t>(groups), 1, 1};
-  const std::uint64_t y = groups / most + (groups % most != 0);
-  const std::uint64_t x = groups / y + (groups % y != 0);
-  return {static_cast<std::uint32_t>(x), static_cast<std::uint32_t>(std::min(y, most + 1)), 1};  // too many are refused
+Grid Grid::wrap(std::uint64_t groups) {  // more than 32 bits hold are more than two dimensions hold: refused later
+  return {static_cast<std::uint32_t>(std::min<std::uint64_t>(groups, UINT32_MAX)), 1, 1, true};
+}
+
+Grid Grid::within(std::uint32_t most) const {
+  if (!wraps || x <= most) return *this;
+  const std::uint32_t rows = x / most + (x % most != 0);
+  return {x / rows + (x % rows != 0), rows, 1};
 }
 
 struct CommandList::Impl {
@@ -158,6 +160,7 @@ Result<std::size_t> CommandList::add(const Kernel& kernel, std::span<const Bindi
   if (bindings.size() > caps.storage_buffers)
     return refuse(ErrorCode::unsupported,
                   cat(bindings.size(), " buffers, ", caps.name, " binds at most ", caps.storage_buffers));
+  grid = grid.within(caps.max_workgroups);
   if (auto ok = impl.check_grid(kernel, grid); !ok) return failed(ok);
 
   std::vector<BindEntry> entries;
@@ -216,7 +219,9 @@ Result<> CommandList::add_copy(const Buffer& src, std::uint64_t src_at, const Bu
 void CommandList::set_params(std::size_t command, std::span<const std::byte> params) {
   if (const std::size_t slot = impl_->commands[command].slot; slot != SIZE_MAX) impl_->fill(slot, params);
 }
-void CommandList::set_grid(std::size_t command, Grid grid) { impl_->commands[command].grid = grid; }
+void CommandList::set_grid(std::size_t command, Grid grid) {
+  impl_->commands[command].grid = grid.within(impl_->device->capabilities().max_workgroups);
+}
 
 Result<> CommandList::submit() {
   if (auto ok = impl_->check_grids(); !ok) return ok;

@@ -35,11 +35,15 @@ struct Binding {
   return {&b, offset, bytes, Access::write};
 }
 
-// Workgroups of a dispatch. `wrap` spreads a count beyond 65,535 over x and y; kernels then compute the index as
-// `group.x + group.y * groups.x` and skip what lies past the end.
+// Workgroups of a dispatch. Those of `wrap` are counted through: beyond a device's limit of a dimension the list
+// spreads them over x and y. Their kernels compute the index as `group.x + group.y * groups.x` and skip what lies past
+// the end.
 struct Grid {
   std::uint32_t x = 1, y = 1, z = 1;
+  bool wraps = false;
   [[nodiscard]] static Grid wrap(std::uint64_t groups);
+  // The same workgroups with at most `most` a dimension, where that is possible.
+  [[nodiscard]] Grid within(std::uint32_t most) const;
   [[nodiscard]] bool empty() const { return x == 0 || y == 0 || z == 0; }
 };
 

@@ -111,7 +111,8 @@ TEST_F(DeviceTest, ManyDependentDispatchesRunInOrder) {
 
 TEST_F(DeviceTest, GridsBeyondADimensionCoverEachElementOnce) {
   const std::uint64_t n = 70000 * 64 - 5;
-  EXPECT_GT(Grid::wrap(70000).y, 1u);
+  EXPECT_EQ(Grid::wrap(70000).within(65535).y, 2u);
+  EXPECT_EQ(Grid::wrap(65535).within(65535).y, 1u);
   std::vector<float> ones(n, 1);
   const Buffer x = buffer(ones), y = buffer(std::vector<float>(n, 0));
   CommandList list(device_);

@@ -1,5 +1,6 @@
 // Runs the op table: every case on the CPU's vectorised form and on the GPU against the plain form, derivatives also
-// against finite differences; small ones twice, which must give the same bits.
+// against finite differences; small ones twice, which must give the same bits, and on the GPU once more as if a
+// dispatch could have a few workgroups only: kernels must then count through a second dimension.
 #include "ops/op_table.h"
 
 #include <gtest/gtest.h>
@@ -7,6 +8,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <functional>
 
 #include "formats/file.h"
 #include "gpu/device.h"
@@ -48,18 +50,18 @@ const Gpu& gpu() {
   return opened;
 }
 
-// While it lives, the device takes its limit for a binding to be what `rows` rows of w need.
-class SmallBindings {
+// While it lives, the device has other limits.
+class Assumed {
  public:
-  SmallBindings(gpu::Device& device, const TensorDesc& w, std::uint64_t rows)
+  Assumed(gpu::Device& device, const std::function<void(gpu::Capabilities&)>& change)
       : device_(device), before_(device.capabilities()) {
     gpu::Capabilities as = before_;
-    as.max_binding_bytes = (rows + 1) * (weight_layout(w.dtype, 1024, w.shape.back()).bytes / 1024 + 1);
+    change(as);
     device.assume(as);
   }
-  ~SmallBindings() { device_.assume(before_); }
-  SmallBindings(const SmallBindings&) = delete;
-  SmallBindings& operator=(const SmallBindings&) = delete;
+  ~Assumed() { device_.assume(before_); }
+  Assumed(const Assumed&) = delete;
+  Assumed& operator=(const Assumed&) = delete;
 
  private:
   gpu::Device& device_;
@@ -86,7 +88,7 @@ class OpTable : public testing::Test {
       check(*gpu().backend, *expected, precision);
       if (!case_.split) continue;
       SCOPED_TRACE("weight in several bindings");
-      const SmallBindings small(*gpu().device, weight(), 64);
+      const Assumed small(*gpu().device, [&](auto& as) { as.max_binding_bytes = bytes_of_rows(64); });
       check(*make_gpu_backend(gpu().device), *expected, precision);
     }
     if (case_.derivative) {
@@ -109,10 +111,25 @@ class OpTable : public testing::Test {
     for (std::size_t i = 0; i < found->size(); i++)
       EXPECT_TRUE((*found)[i].values == (*again)[i].values)
           << (*found)[i].name << " differs between two runs on " << backend.device_name();
+    if (&backend == gpu().backend.get()) check_small_grids(part, precision);
   }
 
-  const TensorDesc& weight() const {
-    return std::find_if(case_.inputs.begin(), case_.inputs.end(), [](const CaseInput& i) { return i.outside; })->desc;
+  // The smallest limit for workgroups with which the case's dispatches are possible in two dimensions.
+  void check_small_grids(std::span<const CaseOutput> expected, Precision precision) {
+    for (const std::uint32_t most : {2, 7, 60, 500}) {
+      const Assumed small(*gpu().device, [most](auto& as) { as.max_workgroups = most; });
+      auto found = run_case(case_, *gpu().backend, precision, case_.derivative && precision == Precision::exact);
+      if (!found && found.error().code == ErrorCode::unsupported) continue;
+      ASSERT_TRUE(found.has_value()) << found.error().message;
+      EXPECT_EQ(compare_case(case_, expected, *found, precision), "") << "with at most " << most << " workgroups";
+      return;
+    }
+  }
+
+  // What so many rows of the weight take on the GPU.
+  std::uint64_t bytes_of_rows(std::uint64_t rows) const {
+    const auto w = std::find_if(case_.inputs.begin(), case_.inputs.end(), [](const CaseInput& i) { return i.outside; });
+    return (rows + 1) * (weight_layout(w->desc.dtype, 1024, w->desc.shape.back()).bytes / 1024 + 1);
   }
 
   OpCase case_;
