@@ -36,8 +36,8 @@ std::vector<OpRefusal> op_refusals() {
       cross_entropy_refusals, elementwise_refusals,   embedding_refusals,   experts_refusals,
       geglu_refusals,         heads_refusals,         layer_norm_refusals,  local_attention_refusals,
       matmul_refusals,        matmul_joined_refusals, pool_refusals,        position_embedding_refusals,
-      rms_norm_refusals,      rope_refusals,          slice_refusals,       stft_refusals,
-      transpose_refusals,
+      reduce_refusals,        rms_norm_refusals,      rope_refusals,        slice_refusals,
+      stft_refusals,          transpose_refusals,
   });
 }
 

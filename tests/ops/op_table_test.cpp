@@ -7,12 +7,14 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <cstdlib>
 #include <functional>
 
 #include "formats/file.h"
 #include "gpu/device.h"
 #include "host/native/crew.h"
+#include "ops/adamw/adamw.h"
 #include "ops/cpu_backend.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/gpu_backend.h"
@@ -183,6 +185,34 @@ TEST(LargeTensor, ProductAndScale) {
   ASSERT_TRUE((*program)->read(scaled, bytes).has_value());
   const auto* found = reinterpret_cast<const float*>(bytes.data());
   for (std::uint64_t i = 0; i < rows * columns; i++) ASSERT_EQ(found[i], 3 * value(i / columns)) << "element " << i;
+}
+
+// More than 65,535 workgroups of 256, as of a vocabulary's matrix: every weight moves, and once.
+TEST(LargeTensor, AdamStep) {
+  if (!gpu().backend) GTEST_SKIP() << "no GPU driver";
+  const TensorDesc desc{DType::F32, {65536, 257}}, step{DType::F32, {8}};
+  Backend& backend = *gpu().backend;
+  Graph graph;
+  std::vector<float> values(desc.shape.elements(), 1);
+  std::shared_ptr<Tensor> states[3];
+  for (auto& state : states) {
+    auto made = backend.make_tensor(desc, "state");
+    ASSERT_TRUE(made.has_value()) << made.error().message;
+    ASSERT_TRUE(backend.write(**made, 0, std::as_bytes(std::span(values))).has_value());
+    state = *made;
+  }
+  const Var g = graph.input("g", desc), hyper = graph.input("hyper", step);
+  adamw(graph.tensor("p", states[0]), graph.tensor("m", states[1]), graph.tensor("v", states[2]), g, hyper);
+  auto program = backend.compile(graph, Precision::exact);
+  ASSERT_TRUE(program.has_value()) << program.error().message;
+  const AdamHyper how = adam_hyper(0.5, 1, 0.5, 0.5);
+  ASSERT_TRUE((*program)->write(g, std::as_bytes(std::span(values))).has_value());
+  ASSERT_TRUE((*program)->write(hyper, std::as_bytes(std::span(&how, 1))).has_value());
+  ASSERT_TRUE((*program)->run(0).has_value());
+  // m and v stay 1, their corrections make 2 of them
+  ASSERT_TRUE(backend.read(*states[0], 0, std::as_writable_bytes(std::span(values))).has_value());
+  const float expected = 1 - 0.5f * 2 / std::sqrt(2.0f);
+  for (std::size_t i = 0; i < values.size(); i++) ASSERT_NEAR(values[i], expected, 1e-6) << "element " << i;
 }
 
 }  // namespace

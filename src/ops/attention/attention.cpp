@@ -96,7 +96,11 @@ class AttentionBackwardQ final : public AttentionOp {
 class Attention final : public AttentionOp {
  public:
   using AttentionOp::AttentionOp;
-  std::string_view name() const override { return "attention"; }
+  std::string_view name() const override {
+    return setup_.mask == Mask::all      ? "bidirectional_attention"
+           : setup_.mask == Mask::region ? "region_attention"
+                                         : "attention";
+  }
   Result<std::vector<TensorDesc>> infer(std::span<const TensorDesc> in) const override {
     if (auto ok = check(in, 3, 3); !ok) return failed(ok);
     return std::vector{in[0], TensorDesc{DType::F32, {in[0].shape[0], in[0].shape[1]}}};

@@ -19,9 +19,9 @@ struct AttentionCase {
 };
 
 OpCase make(const AttentionCase& a, CaseUse use, double absolute = 1e-5) {
-  static constexpr const char* kNames[] = {"attention", "attention", "attention", "attention",
+  static constexpr const char* kNames[] = {"attention", "attention", "bidirectional_attention", "region_attention",
                                            "attention_probabilities"};
-  static constexpr const char* kForms[] = {"", " packed", " bidirectional", " region", ""};
+  static constexpr const char* kForms[] = {"", " packed", "", "", ""};
   OpCase c;
   c.op = kNames[static_cast<int>(a.form)];
   c.format = name(a.type);
@@ -78,6 +78,15 @@ std::vector<OpCase> attention_cases() {
   test({.slots = 1000, .position = 999, .window = 512, .type = DType::F16});
   test({.slots = 64, .position = 20, .window = 1000});  // a window beyond the history
   test({.slots = 300, .position = 140});                // a cache that is not full
+  for (const std::uint32_t window : {1, 32, 33, 34})    // at the boundary of the history
+    for (const std::uint64_t rows : {1, 5})
+      test({.rows = rows,
+            .heads = 2,
+            .d = 64,
+            .slots = 33,
+            .position = static_cast<std::uint32_t>(33 - rows),
+            .window = window});
+  test({.heads = 2, .d = 64, .slots = 131072, .position = 131071, .type = DType::F16});  // the longest context
   // many queries
   for (const std::uint32_t window : {0, 16})
     for (const std::uint64_t d : {64, 128, 256, 512})
@@ -108,6 +117,19 @@ std::vector<OpCase> attention_cases() {
       {.rows = 70, .heads = 8, .kv_heads = 2, .d = 64, .slots = 70, .window = 16, .activations = true, .scale = 0.25f});
   test({.rows = 33, .heads = 2, .d = 256, .slots = 33, .activations = true, .scale = 0.0625f});
   test({.rows = 9, .heads = 3, .kv_heads = 3, .d = 6, .slots = 9, .window = 4, .activations = true});
+  test({.rows = 1, .heads = 1, .d = 1, .slots = 1, .activations = true});
+  test({.rows = 10, .heads = 8, .d = 512, .slots = 10, .activations = true, .scale = 0.044f});
+  test({.rows = 10, .heads = 4, .kv_heads = 4, .d = 128, .slots = 10, .window = 10, .activations = true});
+  test({.rows = 11, .heads = 6, .kv_heads = 2, .d = 64, .slots = 11, .window = 1, .activations = true});
+  test({.rows = 12, .heads = 2, .d = 16, .slots = 12, .activations = true, .spread = 4}, 2e-4);
+  test({.rows = 12,
+        .heads = 2,
+        .d = 16,
+        .slots = 12,
+        .window = 3,
+        .form = Form::region,
+        .activations = true,
+        .prompt = 5});
   test({.rows = 23, .heads = 4, .kv_heads = 2, .d = 20, .slots = 23, .form = Form::packed, .activations = true});
   test({.rows = 13, .heads = 2, .d = 16, .slots = 13, .window = 4, .form = Form::all, .activations = true});
   // all see all
@@ -147,6 +169,8 @@ std::vector<OpCase> attention_cases() {
     bench({.rows = 4096, .heads = 8, .kv_heads = 4, .slots = 4096, .type = type, .scale = 0.0625f});
   bench({.rows = 2048, .heads = 8, .slots = 2048, .activations = true, .scale = 0.0625f});
   bench({.rows = 2304, .heads = 16, .kv_heads = 16, .d = 72, .slots = 2304, .form = Form::all});
+  bench({.rows = 768, .heads = 8, .kv_heads = 2, .slots = 768, .window = 512, .form = Form::region, .prompt = 512});
+  bench({.rows = 512, .heads = 8, .kv_heads = 2, .slots = 512, .form = Form::probabilities});
   bench({.rows = 512, .heads = 8, .kv_heads = 2, .d = 512, .slots = 4096, .position = 3584, .scale = 0.0625f});
   bench(
       {.rows = 512, .heads = 4, .slots = 1023, .position = 2048, .window = 512, .type = DType::F16, .scale = 0.0625f});
@@ -183,6 +207,26 @@ std::vector<OpRefusal> attention_refusals() {
                          g.input("v", {DType::F32, {9, 2, 4}}), g.input("p", {DType::U32, {3}}), {});
        },
        "attention: v is F32 [9, 2, 4], expected F32 [8, 2, 4]"},
+      {"attention", "first of another length",
+       [](Graph& g) {
+         const Var keys = g.input("k", {DType::F32, {8, 2, 4}});
+         (void)attention(g.input("q", {DType::F32, {3, 4, 4}}), keys, keys, g.input("p", {DType::U32, {3}}), {},
+                         g.input("first", {DType::U32, {4}}));
+       },
+       "attention: first is U32 [4], expected U32 [3]"},
+      {"region_attention", "two prompts",
+       [](Graph& g) {
+         const Var keys = g.input("k", {DType::F32, {8, 2, 4}});
+         (void)region_attention(g.input("q", {DType::F32, {3, 4, 4}}), keys, keys, g.input("p", {DType::U32, {3}}),
+                                g.input("prompt", {DType::U32, {2}}), {});
+       },
+       "region_attention: prompt is U32 [2], expected U32 [1]"},
+      {"attention_probabilities", "keys of another width",
+       [](Graph& g) {
+         (void)attention_probabilities(g.input("q", {DType::F32, {3, 4, 4}}), g.input("k", {DType::F32, {8, 2, 5}}),
+                                       g.input("p", {DType::U32, {3}}), {});
+       },
+       "attention: k is F32 [8, 2, 5], expected F32 or F16 [positions, heads, 4]"},
   };
 }
 

@@ -41,6 +41,8 @@ std::vector<OpCase> cross_entropy_cases() {
   cases.push_back(
       case_of(4, 512, Fill::normal(), Fill::function([](auto i) { return i % 2 ? 512.0 : 511.0; }), " half"));
   cases.push_back(case_of(2, 262144, Fill::normal(3), Fill::ids(262144)));
+  cases.push_back(case_of(1, 262144, wide, Fill::ids(262144), " wide"));
+  cases.push_back(case_of(2, 262144, Fill::normal(3), Fill::function([](auto) { return kMasked; }), " masked"));
   cases.push_back(case_of(70000, 5, Fill::normal(), Fill::ids(6)));
   cases.push_back(case_of(0, 16, Fill::normal(), Fill::ids(16)));
   cases.push_back(case_of(2, 0, Fill::normal(), Fill::ids(1)));
@@ -75,6 +77,21 @@ std::vector<OpRefusal> cross_entropy_refusals() {
   return {{"cross_entropy", "targets of another length",
            [](Graph& g) { (void)cross_entropy(g.input("l", {DType::F32, {2, 8}}), g.input("t", {DType::U32, {3}})); },
            "softmax_stats: targets is U32 [3], expected U32 [2]"},
+          {"cross_entropy", "logits of one dimension",
+           [](Graph& g) { (void)cross_entropy(g.input("l", {DType::F32, {8}}), g.input("t", {DType::U32, {1}})); },
+           "softmax_stats: logits is F32 [8], expected F32 [B, V]"},
+          {"cross_entropy", "statistics of other rows",
+           [](Graph& g) {
+             (void)cross_entropy_gradient(g.input("l", {DType::F32, {2, 8}}), g.input("s", {DType::F32, {3, 3}}),
+                                          g.input("t", {DType::U32, {2}}));
+           },
+           "cross_entropy_gradient: stats is F32 [3, 3], expected F32 [2, 3]"},
+          {"cross_entropy", "weights of other rows",
+           [](Graph& g) {
+             (void)cross_entropy_gradient(g.input("l", {DType::F32, {2, 8}}), g.input("s", {DType::F32, {2, 3}}),
+                                          g.input("t", {DType::U32, {2}}), g.input("w", {DType::F32, {3}}));
+           },
+           "cross_entropy_gradient: weights is F32 [3], expected F32 [2]"},
           {"cross_entropy", "tile past the vocabulary",
            [](Graph& g) {
              (void)softmax_stats(g.input("l", {DType::F32, {2, 8}}), g.input("t", {DType::U32, {2}}), {96, 100});

@@ -29,6 +29,9 @@ std::vector<OpCase> elementwise_cases() {
   const auto unary = [&](const char* name, std::function<Var(Var)> f, Fill fill, double absolute) {
     for (const std::uint64_t n : {0, 1, 3, 255, 257, 1000}) cases.push_back(unary_case(name, n, fill, absolute, f));
     cases.push_back(unary_case(name, kBeyondOneDimension, fill, absolute, f));
+    cases.push_back(unary_case(name, 1u << 24, fill, absolute, f));
+    cases.back().derivative = true;
+    cases.back().use = CaseUse::bench;
   };
   unary("scale", [](Var x) { return scale(x, -1.25f); }, Fill::normal(3), 0);
   unary("softcap", [](Var x) { return softcap(x, 30); }, Fill::uniform(-100, 100), 1e-4);
@@ -85,7 +88,15 @@ std::vector<OpCase> elementwise_cases() {
   cases.back().derivative = false;
   binary("scale_by", [](Var a, Var b) { return scale_by(a, b); }, 5, 8);
   cases.back().derivative = false;
-  binary("add", [](Var a, Var b) { return add(a, b); }, 512 * 2048, 512 * 2048, CaseUse::bench);
+  const std::uint64_t stream = 512 * 2560;  // a prompt's residual stream
+  binary("add", [](Var a, Var b) { return add(a, b); }, stream, stream, CaseUse::bench);
+  binary("add_scaled", [](Var a, Var b) { return add_scaled(a, b, 0.5f); }, stream, stream, CaseUse::bench);
+  binary("multiply", [](Var a, Var b) { return multiply(a, b); }, stream, stream, CaseUse::bench);
+  cases.back().derivative = true;
+  binary("bias", [](Var a, Var b) { return bias(a, b); }, stream, 2560, CaseUse::bench);
+  binary("scale_by", [](Var a, Var b) { return scale_by(a, b); }, stream, 2560, CaseUse::bench);
+  binary("add_scaled", [](Var a, Var b) { return add_scaled(a, b, 0.5f); }, kBeyondOneDimension, kBeyondOneDimension);
+  binary("add_scaled", [](Var a, Var b) { return add_scaled(a, b, 0.5f); }, 1, 1);
 
   for (const auto& [channels, t] : {std::pair<std::uint64_t, std::uint64_t>{6, 23}, {1, 1}, {64, 65}, {256, 12000}}) {
     OpCase c;
@@ -119,6 +130,12 @@ std::vector<OpRefusal> elementwise_refusals() {
        "add: b is F32 [3]"},
       {"scale", "a type other than F32", [](Graph& g) { (void)scale(g.input("x", {DType::U32, {8}}), 2); },
        "scale: x is U32 [8], expected F32"},
+      {"bias", "a type other than F32",
+       [](Graph& g) { (void)bias(g.input("x", {DType::F32, {8}}), g.input("b", {DType::F16, {8}})); },
+       "bias: b is F16 [8], expected F32"},
+      {"snake", "a by column",
+       [](Graph& g) { (void)snake(g.input("x", {DType::F32, {2, 8}}), g.input("a", {DType::F32, {8}})); },
+       "snake: b is F32 [8], expected F32 [2]"},
   };
 }
 

@@ -68,6 +68,10 @@ std::vector<OpCase> embedding_cases() {
   cases.push_back(columns_case(4, 100, 0, 100));
   cases.push_back(scatter_case(3, 5, 40));  // each column several times
   cases.push_back(scatter_case(16, 262144, 9));
+  cases.push_back(columns_case(16, 262144, 2048, 262144));  // the adapter of an embedding
+  cases.back().use = CaseUse::bench;
+  cases.push_back(scatter_case(16, 262144, 2048));
+  cases.back().use = CaseUse::bench;
   return cases;
 }
 
@@ -82,6 +86,15 @@ std::vector<OpRefusal> embedding_refusals() {
       {"embedding", "a table of ids",
        [](Graph& g) { (void)embedding(g.input("table", {U32, {4, 8}}), g.input("ids", {U32, {2}})); },
        "embedding: table is U32 [4, 8], expected F32, F16"},
+      {"embedding", "rows that are no whole blocks",
+       [](Graph& g) { (void)embedding(g.input("table", {Q8_0, {4, 48}}), g.input("ids", {U32, {2}})); },
+       "embedding: table is Q8_0 [4, 48], expected two dimensions, rows of a multiple of 32 elements"},
+      {"embedding_columns", "halves",
+       [](Graph& g) { (void)embedding_columns(g.input("a", {F16, {4, 8}}), g.input("ids", {U32, {2}})); },
+       "embedding_columns: a is F16 [4, 8], expected F32 [R, V]"},
+      {"scatter_add_columns", "one dimension",
+       [](Graph& g) { (void)scatter_add_columns(g.input("u", {F32, {8}}), g.input("ids", {U32, {8}}), 9); },
+       "scatter_add_columns: u is F32 [8], expected F32 [T, R]"},
       {"scatter_add_columns", "another number of ids",
        [](Graph& g) { (void)scatter_add_columns(g.input("u", {F32, {4, 8}}), g.input("ids", {U32, {2}}), 9); },
        "scatter_add_columns: ids is U32 [2], expected U32 [4]"},

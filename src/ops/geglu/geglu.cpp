@@ -158,6 +158,18 @@ Var gated(const Gate& f, Var gate, Var up, std::uint64_t n, std::uint32_t gate_c
   return gate.graph()->add1(std::make_unique<GatedOp>(f, n, gate_column, up_column, GatedOp::Part::value), {gate, up});
 }
 
+// Both from one matrix: its first half of columns is the gate, or its second.
+Var halves(const Gate& f, Var x, bool second_is_gate) {
+  if (!x) return {};
+  const std::uint64_t n = x.shape().back() / 2;
+  if (x.shape().back() % 2) {
+    x.graph()->set_error(bad_argument(f.name, "x", x.desc(), "rows of an even number of elements").error());
+    return {};
+  }
+  const auto second = static_cast<std::uint32_t>(n);
+  return gated(f, x, x, n, second_is_gate ? second : 0, second_is_gate ? 0 : second);
+}
+
 }  // namespace
 
 Var geglu(Var gate, Var up, std::uint32_t up_column) {
@@ -171,12 +183,8 @@ GegluGradient geglu_backward(Var gate, Var up, Var dy) {
   return {part(GatedOp::Part::d_gate), part(GatedOp::Part::d_up)};
 }
 Var quick_geglu(Var gate, Var up) { return gated(kQuick, gate, up, gate.shape().back(), 0, 0); }
-Var geglu_halves(Var u) {
-  return gated(kGelu, u, u, u.shape().back() / 2, 0, static_cast<std::uint32_t>(u.shape().back() / 2));
-}
-Var glu_split(Var x) {
-  return gated(kSigmoid, x, x, x.shape().back() / 2, static_cast<std::uint32_t>(x.shape().back() / 2), 0);
-}
+Var geglu_halves(Var u) { return halves(kGelu, u, false); }
+Var glu_split(Var x) { return halves(kSigmoid, x, true); }
 
 void geglu_row(const float* gate, const float* up, std::size_t n, float* y, Precision precision) {
   if (precision == Precision::reference) {

@@ -33,9 +33,12 @@ std::vector<OpCase> geglu_cases() {
   cases.back().shape += " last columns";
   two("quick_geglu", [](Var g, Var u) { return quick_geglu(g, u); }, 3, 67, 67, 3, 1e-5, 0);
   two("quick_geglu", [](Var g, Var u) { return quick_geglu(g, u); }, 1, 64, 64, 40, 1e-5, 1e-5);
+  two("quick_geglu", [](Var g, Var u) { return quick_geglu(g, u); }, 1, 1, 1, 3, 1e-5, 0);
+  two("quick_geglu", [](Var g, Var u) { return quick_geglu(g, u); }, 0, 8, 8, 3, 0, 0);
   two("geglu", plain, 512, 6144, 6144, 3, 1e-5, 0, CaseUse::bench);
   cases.back().derivative = true;
   two("quick_geglu", [](Var g, Var u) { return quick_geglu(g, u); }, 2304, 4304, 4304, 3, 1e-5, 0, CaseUse::bench);
+  cases.back().derivative = true;
 
   const auto one = [&](const char* name, std::function<Var(Var)> f, std::uint64_t r, std::uint64_t n,
                        CaseUse use = CaseUse::test) {
@@ -60,12 +63,23 @@ std::vector<OpCase> geglu_cases() {
 }
 
 std::vector<OpRefusal> geglu_refusals() {
-  return {{"geglu", "rows differ",
-           [](Graph& g) { (void)geglu(g.input("g", {DType::F32, {2, 8}}), g.input("u", {DType::F32, {3, 8}})); },
-           "geglu: up is F32 [3, 8]"},
-          {"geglu", "too few columns",
-           [](Graph& g) { (void)geglu(g.input("g", {DType::F32, {2, 8}}), g.input("u", {DType::F32, {2, 12}}), 5); },
-           "geglu: up is F32 [2, 12]"}};
+  return {
+      {"geglu", "rows differ",
+       [](Graph& g) { (void)geglu(g.input("g", {DType::F32, {2, 8}}), g.input("u", {DType::F32, {3, 8}})); },
+       "geglu: up is F32 [3, 8]"},
+      {"geglu", "too few columns",
+       [](Graph& g) { (void)geglu(g.input("g", {DType::F32, {2, 8}}), g.input("u", {DType::F32, {2, 12}}), 5); },
+       "geglu: up is F32 [2, 12]"},
+      {"geglu_halves", "an odd number of columns",
+       [](Graph& g) { (void)geglu_halves(g.input("u", {DType::F32, {2, 9}})); },
+       "geglu: x is F32 [2, 9], expected rows of an even number of elements"},
+      {"glu_split", "an odd number of columns", [](Graph& g) { (void)glu_split(g.input("x", {DType::F32, {2, 9}})); },
+       "glu: x is F32 [2, 9], expected rows of an even number of elements"},
+      {"quick_geglu", "halves", [](Graph& g) { (void)quick_geglu(g.input("g", {DType::F16, {2, 8}}), {}); },
+       "quick_geglu: "},
+      {"quick_geglu", "another length",
+       [](Graph& g) { (void)quick_geglu(g.input("g", {DType::F32, {2, 8}}), g.input("u", {DType::F32, {2, 7}})); },
+       "quick_geglu: up is F32 [2, 7]"}};
 }
 
 }  // namespace rullama

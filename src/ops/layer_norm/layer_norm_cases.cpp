@@ -41,12 +41,26 @@ std::vector<OpCase> layer_norm_cases() {
   large_mean.build = [](Graph&, std::span<const Var> in) { return std::vector{layer_norm(in[0], {}, {}, 1e-5f)}; };
   large_mean.absolute = 1e-3;
   large_mean.relative = 1e-3;
+  cases.push_back(large_mean);
+  large_mean.op = "adain";
+  large_mean.build = [](Graph&, std::span<const Var> in) { return std::vector{adain(in[0], {}, {}, 1e-5f)}; };
   cases.push_back(std::move(large_mean));
   return cases;
 }
 
 std::vector<OpRefusal> layer_norm_refusals() {
-  return {{"layer_norm", "gamma of another length",
+  return {{"layer_norm", "a type other than F32",
+           [](Graph& g) { (void)layer_norm(g.input("x", {DType::U32, {2, 8}}), {}, {}, 1e-5f); },
+           "layer_norm: x is U32 [2, 8], expected F32"},
+          {"layer_norm", "eps of zero",
+           [](Graph& g) { (void)layer_norm(g.input("x", {DType::F32, {2, 8}}), {}, {}, 0); }, "layer_norm: eps is 0"},
+          {"layer_norm", "beta of another length",
+           [](Graph& g) {
+             (void)layer_norm(g.input("x", {DType::F32, {2, 8}}), g.input("v", {DType::F32, {8}}),
+                              g.input("v", {DType::F32, {4}}), 1e-5f);
+           },
+           "layer_norm: beta is F32 [4], expected F32 [8]"},
+          {"layer_norm", "gamma of another length",
            [](Graph& g) {
              const Var four = g.input("v", {DType::F32, {4}});
              (void)layer_norm(g.input("x", {DType::F32, {2, 8}}), four, four, 1e-5f);

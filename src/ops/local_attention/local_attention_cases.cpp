@@ -46,6 +46,12 @@ std::vector<OpRefusal> local_attention_refusals() {
                   "local_attention: k is F32 [6, 2, 8], expected F32 [5, 2, 8]"),
           refusal("distances of other heads", {5, 2, 8}, {3, 1, 8}, 0,
                   "local_attention: relative is F32 [3, 1, 8], expected F32 [distances, 2, 8]"),
+          {"local_attention", "values of other heads",
+           [](Graph& g) {
+             const Var q = g.input("q", {DType::F32, {5, 2, 8}});
+             (void)local_attention(q, q, g.input("v", {DType::F32, {5, 1, 8}}), q, {});
+           },
+           "local_attention: v is F32 [5, 1, 8], expected F32 [5, 2, 8]"},
           refusal("a negative cap", {5, 2, 8}, {3, 2, 8}, -1, "local_attention: cap is -1, expected 0 or more")};
 }
 

@@ -1,6 +1,7 @@
 #include <initializer_list>
 
 #include "base/text.h"
+#include "ops/embedding/embedding.h"
 #include "ops/matmul/matmul.h"
 #include "ops/op_cases.h"
 
@@ -102,15 +103,34 @@ class Cases {
 // y + s B (A x) and its gradients, as the issue of a layer with an adapter.
 OpCase adapter(DType b, std::uint64_t k, std::uint64_t rank, std::uint64_t n, std::uint64_t m) {
   OpCase c;
-  c.op = "matmul";
+  c.op = "adapter";
   c.format = name(b);
-  c.shape = cat("adapter k=", k, " rank=", rank, " n=", n, " rows=", m);
+  c.shape = cat("k=", k, " rank=", rank, " n=", n, " rows=", m);
   c.inputs = {{"x", {F32, {m, k}}, Fill::normal()},
               {"A", {F32, {rank, k}}, Fill::normal(0.3)},
               {"B", {b, {n, rank}}, Fill::normal(0.3)},
               {"y", {F32, {m, n}}, Fill::normal()}};
   c.build = [](Graph&, std::span<const Var> in) {
     return std::vector{matmul(matmul(in[0], in[1]), in[2], {.scale = 0.5f, .plus = in[3]})};
+  };
+  c.absolute = n > 1000 ? 2e-4 : 2e-5;  // gradients are sums over n
+  c.relative = 1e-5;
+  c.derivative = true;
+  return c;
+}
+
+// The same of an embedding: A's columns are read, and its gradient is scattered to them.
+OpCase embedding_adapter(std::uint64_t vocabulary, std::uint64_t rank, std::uint64_t n, std::uint64_t m) {
+  OpCase c;
+  c.op = "adapter";
+  c.format = "F32";
+  c.shape = cat("embedding vocabulary=", vocabulary, " rank=", rank, " n=", n, " rows=", m);
+  c.inputs = {{"ids", {U32, {m}}, Fill::ids(static_cast<double>(vocabulary))},
+              {"A", {F32, {rank, vocabulary}}, Fill::normal(0.3)},
+              {"B", {F32, {n, rank}}, Fill::normal(0.3)},
+              {"y", {F32, {m, n}}, Fill::normal()}};
+  c.build = [](Graph&, std::span<const Var> in) {
+    return std::vector{matmul(embedding_columns(in[1], in[0]), in[2], {.scale = 0.5f, .plus = in[3]})};
   };
   c.absolute = 2e-5;
   c.relative = 1e-5;
@@ -139,7 +159,7 @@ std::vector<OpCase> matmul_cases() {
       cases.product(false, w, s, 1e-4);
   }
   cases.product(false, F16, {4, 3, 1}, 1e-4);
-  cases.product(false, BF16, {256, 512, 300}, 1e-4);
+  for (const DType w : {F16, BF16}) cases.product(false, w, {256, 512, 300}, 1e-4);
   cases.product(false, Q5_0, {64, 5, 1}, 1e-4);
   cases.product(false, Q8_0, {96, 7, 1}, 1e-4);
   cases.product(false, Q4_0, {128, 16, 1}, 1e-4);
@@ -147,7 +167,10 @@ std::vector<OpCase> matmul_cases() {
   cases.product(false, Q6_K, {1536, 256, 1}, 1e-3);
   cases.product(false, F32, {4, 600000, 1}, 1e-5);  // more than 65,535 workgroups
   for (const bool transposed : {false, true})       // empty sums and empty results
-    for (const Size s : {Size{0, 5, 2}, {32, 0, 2}, {32, 5, 0}}) cases.product(transposed, F32, s, 0);
+    for (const Size s : {Size{0, 5, 2}, {32, 0, 2}, {32, 5, 0}}) {
+      cases.product(transposed, F32, s, 0);
+      cases.product(transposed, Q8_0, s, 0);
+    }
   cases.tiled(false, Q8_0, {64, 100, 2}, {0, 13, 77, 100});
   cases.tiled(true, Q4_0, {64, 256, 1}, {0, 32, 64, 96, 128, 160, 192, 224, 256});
   for (const Size s : {Size{1, 1, 1}, {7, 5, 3}, {65, 33, 70}}) {
@@ -158,11 +181,18 @@ std::vector<OpCase> matmul_cases() {
   for (const std::uint64_t rank : {1, 4, 8, 16, 64, 65}) cases.add(adapter(F32, 16, rank, 12, 2));
   cases.add(adapter(F16, 32, 16, 20, 1));
   cases.add(adapter(F16, 32, 5, 20, 3));
+  cases.add(adapter(F32, 2, 1, 1, 1)), cases.add(adapter(F32, 16, 4, 12, 0));
+  cases.add(adapter(F32, 24, 3, 9000, 2));  // an output head
+  cases.add(embedding_adapter(11, 5, 20, 30));
 
+  cases.activations({2560, 2560, 512}, "outer_sum", outer_sum, {512, 2560}, {512, 2560});
+  cases.all.back().use = CaseUse::bench;
+  cases.all.back().derivative = false;
   cases.activations({16, 262144, 1}, "outer_sum", outer_sum, {1, 262144}, {1, 16});  // of an output head's adapter
   cases.all.back().derivative = false;
   for (OpCase c :
-       {adapter(F32, 2560, 16, 10240, 1), adapter(F16, 2560, 16, 10240, 1), adapter(F32, 2560, 16, 10240, 2048)}) {
+       {adapter(F32, 2560, 16, 10240, 1), adapter(F16, 2560, 16, 10240, 1), adapter(F32, 2560, 16, 10240, 2048),
+        adapter(F32, 2560, 16, 262144, 64), embedding_adapter(262144, 16, 2560, 2048)}) {
     c.use = CaseUse::bench;
     cases.add(std::move(c));
   }

@@ -32,6 +32,9 @@ std::vector<OpRefusal> pool_refusals() {
       {"average_pool", "squares of nothing",
        [](Graph& g) { (void)average_pool(g.input("x", {DType::F32, {4, 4, 1}}), 0); },
        "average_pool: squares of 0, expected 1 or more"},
+      {"average_pool_2x2", "two dimensions",
+       [](Graph& g) { (void)average_pool_2x2(g.input("x", {DType::F32, {4, 4}})); },
+       "average_pool_2x2: x is F32 [4, 4], expected F32 [C, H, W]"},
       {"average_pool_2x2", "an odd height",
        [](Graph& g) { (void)average_pool_2x2(g.input("x", {DType::F32, {2, 3, 4}})); },
        "average_pool_2x2: x is F32 [2, 3, 4], expected an even height"}};

@@ -44,6 +44,8 @@ std::vector<OpRefusal> position_embedding_refusals() {
   };
   return {refusal("one table", {DType::F32, {1, 4, 8}}, {DType::U32, {3}},
                   "add_position_embedding_2d: table is F32 [1, 4, 8], expected [2, positions, 8]"),
+          refusal("ids that are no ids", {DType::F32, {2, 4, 8}}, {DType::F32, {3}},
+                  "add_position_embedding_2d: pos_y is F32 [3], expected U32 [3]"),
           refusal("another width", {DType::F32, {2, 4, 9}}, {DType::U32, {3}},
                   "add_position_embedding_2d: table is F32 [2, 4, 9], expected [2, positions, 8]"),
           refusal("too few positions", {DType::F32, {2, 4, 8}}, {DType::U32, {2}},

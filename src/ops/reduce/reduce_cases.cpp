@@ -52,4 +52,15 @@ std::vector<OpCase> reduce_cases() {
   return cases;
 }
 
+std::vector<OpRefusal> reduce_refusals() {
+  return {{"sum_repeats", "a count that does not divide",
+           [](Graph& g) { (void)sum_repeats(g.input("x", {DType::F32, {9}}), {4}); },
+           "sum_repeats: x is F32 [9], expected F32 with a multiple of 4 elements"},
+          {"sum_rows", "a count that does not divide",
+           [](Graph& g) { (void)sum_rows(g.input("x", {DType::F32, {3, 3}}), {2}); },
+           "sum_rows: x is F32 [3, 3], expected F32 with a multiple of 2 elements"},
+          {"sum_squares", "a type other than F32", [](Graph& g) { (void)sum_squares(g.input("x", {DType::U32, {9}})); },
+           "sum_squares: x is U32 [9], expected F32"}};
+}
+
 }  // namespace rullama

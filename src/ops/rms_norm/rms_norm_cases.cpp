@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "base/text.h"
 #include "ops/op_cases.h"
 #include "ops/rms_norm/rms_norm.h"
@@ -26,7 +28,14 @@ std::vector<OpCase> rms_norm_cases() {
   add(1, 256, false, CaseUse::test, true);
   add(1, 1536, true, CaseUse::test);
   add(35, 256, true, CaseUse::test);
-  add(70000, 8, true, CaseUse::test);
+  add(70000, 8, true, CaseUse::test, true);
+  {
+    add(2, 256, true, CaseUse::test, true);
+    OpCase& wide = cases.back();
+    wide.shape += " wide";
+    wide.inputs[0].fill = Fill::function([](auto i) { return 20 * std::sin(static_cast<double>(i)); });
+    wide.inputs[1].fill = Fill::function([](auto i) { return i % 4 ? 0.05 : 5.0; });
+  }
   add(0, 8, true, CaseUse::test);
   add(512, 2048, true, CaseUse::bench, true);
 
@@ -62,6 +71,14 @@ std::vector<OpRefusal> rms_norm_refusals() {
       {"rms_norm", "weight of another length",
        [](Graph& g) { (void)rms_norm(g.input("x", {DType::F32, {2, 8}}), g.input("w", {DType::F32, {4}}), 1e-6f); },
        "rms_norm: w is F32 [4], expected F32 [8]"},
+      {"rms_norm", "a type other than F32",
+       [](Graph& g) { (void)rms_norm(g.input("x", {DType::U32, {2, 8}}), {}, 1e-6f); },
+       "rms_norm: x is U32 [2, 8], expected F32"},
+      {"rms_norm_backward", "dy of another shape",
+       [](Graph& g) {
+         (void)rms_norm_backward(g.input("x", {DType::F32, {2, 8}}), {}, g.input("dy", {DType::F32, {2, 4}}), 1e-6f);
+       },
+       "rms_norm_backward: dy is F32 [2, 4], expected F32 [2, 8]"},
       {"rms_norm", "eps of zero", [](Graph& g) { (void)rms_norm(g.input("x", {DType::F32, {2, 8}}), {}, 0); },
        "rms_norm: eps is 0"},
       {"residual_norm", "residual of another shape",

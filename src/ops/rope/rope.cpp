@@ -115,11 +115,12 @@ Var rope(Var x, Var positions, Var factors, const RopeOptions& options) {
                  : x.graph()->add1(std::move(op), {x, positions});
 }
 
-Var rope_2d(Var x, Var pos_x, Var pos_y, float base) {
+Var rope_2d(Var x, Var pos_x, Var pos_y, float base, bool inverse) {
   if (!x) return {};
   const std::uint64_t d = x.shape().back();
   const auto half = static_cast<std::uint32_t>(d / 2);
-  const RopeOptions options{.rotated = d % 4 == 0 ? half : 1, .base = base};  // an odd width is refused
+  const RopeOptions options{
+      .rotated = d % 4 == 0 ? half : 1, .base = base, .inverse = inverse};  // an odd width is refused
   return x.graph()->add1(std::make_unique<Rope>(options, 2, false), {x, pos_x, pos_y});
 }
 

@@ -22,7 +22,7 @@ struct RopeOptions {
 
 // Positions in a plane: the first half of each head turns by pos_x, the second half by pos_y, each with pairs
 // (i, i + D/4) and t = position * base^(-2i / (D/2)).
-// x: F32 [N, H, D], D a multiple of 4; pos_x, pos_y: U32 [N].
-[[nodiscard]] Var rope_2d(Var x, Var pos_x, Var pos_y, float base);
+// x: F32 [N, H, D], D a multiple of 4; pos_x, pos_y: U32 [N]. inverse: turns back.
+[[nodiscard]] Var rope_2d(Var x, Var pos_x, Var pos_y, float base, bool inverse = false);
 
 }  // namespace rullama

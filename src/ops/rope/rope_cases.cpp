@@ -82,17 +82,21 @@ std::vector<OpCase> rope_cases() {
     };
     cases.push_back(std::move(c));
   }
-  for (const std::uint64_t rows : {1, 9, 300}) {
+  for (const std::uint64_t rows : {0, 1, 9, 300, 2304}) {
     OpCase c;
     c.op = "rope_2d";
     c.format = "F32";
     const std::uint64_t d = rows == 1 ? 4 : 64;
-    c.shape = cat("rows=", rows, " heads=3 d=", d, " base=100");
+    const bool inverse = rows == 300;
+    c.shape = cat("rows=", rows, " heads=3 d=", d, " base=100", inverse ? " inverse" : "");
     c.inputs = {{"x", {DType::F32, {rows, 3, d}}, Fill::normal()},
                 positions_input("pos_x", rows, 0),
                 positions_input("pos_y", rows, 40, 3)};
-    c.build = [](Graph&, std::span<const Var> in) { return std::vector{rope_2d(in[0], in[1], in[2], 100)}; };
-    c.derivative = rows < 10;
+    c.build = [inverse](Graph&, std::span<const Var> in) {
+      return std::vector{rope_2d(in[0], in[1], in[2], 100, inverse)};
+    };
+    c.derivative = rows < 10 || rows == 2304;
+    if (rows == 2304) c.use = CaseUse::bench;
     cases.push_back(std::move(c));
   }
   return cases;

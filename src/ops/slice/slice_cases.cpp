@@ -27,6 +27,10 @@ std::vector<OpCase> slice_cases() {
     add(by_rows, 33, 65, 3, 0);
   }
   add(true, 70000, 8, 100, 69000);
+  for (const bool by_rows : {true, false}) {  // one of two halves
+    add(by_rows, 1024, 5120, 0, by_rows ? 512 : 2560);
+    cases.back().use = CaseUse::bench;
+  }
   return cases;
 }
 

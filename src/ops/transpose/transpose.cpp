@@ -67,6 +67,7 @@ class Upsample final : public Op {
   Result<std::vector<TensorDesc>> infer(std::span<const TensorDesc> in) const override {
     const Shape& s = in[0].shape;
     if (in[0].dtype != DType::F32 || s.rank() != 2) return bad_argument(name(), "x", in[0], "F32 [C, T]");
+    if (factor_ == 0) return fail(cat(name(), ": a factor of 0, expected 1 or more"));
     return std::vector{TensorDesc{DType::F32, {s[0], s[1] * factor_}}};
   }
 

@@ -36,7 +36,13 @@ std::vector<OpCase> transpose_cases() {
 
 std::vector<OpRefusal> transpose_refusals() {
   return {{"transpose", "three dimensions", [](Graph& g) { (void)transpose(g.input("x", {DType::F32, {2, 3, 4}})); },
-           "transpose: x is F32 [2, 3, 4], expected F32 of 2 dimensions"}};
+           "transpose: x is F32 [2, 3, 4], expected F32 of 2 dimensions"},
+          {"swap_heads", "two dimensions", [](Graph& g) { (void)swap_heads(g.input("x", {DType::F32, {2, 3}})); },
+           "swap_heads: x is F32 [2, 3], expected F32 of 3 dimensions"},
+          {"upsample", "three dimensions", [](Graph& g) { (void)upsample(g.input("x", {DType::F32, {2, 3, 4}})); },
+           "upsample: x is F32 [2, 3, 4], expected F32 [C, T]"},
+          {"upsample", "to nothing", [](Graph& g) { (void)upsample(g.input("x", {DType::F32, {2, 3}}), 0); },
+           "upsample: a factor of 0, expected 1 or more"}};
 }
 
 }  // namespace rullama
