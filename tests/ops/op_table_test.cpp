@@ -187,6 +187,30 @@ TEST(LargeTensor, ProductAndScale) {
   for (std::uint64_t i = 0; i < rows * columns; i++) ASSERT_EQ(found[i], 3 * value(i / columns)) << "element " << i;
 }
 
+TEST(Product, TilesOfRowsGiveTheBitsOfTheWhole) {
+  if (!gpu().backend) GTEST_SKIP() << "no GPU driver";
+  constexpr std::uint64_t m = 2, k = 256, cuts[] = {0, 13, 77, 100};
+  for (const DType type : {DType::F32, DType::F16, DType::Q8_0, DType::Q6_K}) {
+    OpCase c;
+    c.op = "matmul", c.format = name(type), c.shape = "whole and in tiles";
+    c.inputs = {{"x", {DType::F32, {m, k}}, Fill::normal()}, {"w", {type, {cuts[3], k}}, Fill::normal(0.1), true}};
+    c.build = [&](Graph&, std::span<const Var> in) {
+      std::vector<Var> out{matmul(in[0], in[1])};
+      for (std::size_t i = 0; i < 3; i++) out.push_back(matmul(in[0], in[1], {.row0 = cuts[i], .row1 = cuts[i + 1]}));
+      return out;
+    };
+    for (const Precision precision : {Precision::exact, Precision::fast}) {
+      const auto found = run_case(c, *gpu().backend, precision, false);
+      ASSERT_TRUE(found.has_value()) << found.error().message;
+      for (std::size_t i = 0; i < 3; i++)
+        for (std::size_t row = 0; row < m; row++)
+          for (std::uint64_t j = cuts[i], width = cuts[i + 1] - cuts[i]; j < cuts[i + 1]; j++)
+            ASSERT_EQ((*found)[0].values[row * cuts[3] + j], (*found)[i + 1].values[row * width + j - cuts[i]])
+                << c.format << " row " << row << " column " << j;
+    }
+  }
+}
+
 // More than 65,535 workgroups of 256, as of a vocabulary's matrix: every weight moves, and once.
 TEST(LargeTensor, AdamStep) {
   if (!gpu().backend) GTEST_SKIP() << "no GPU driver";
