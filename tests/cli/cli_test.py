@@ -152,6 +152,21 @@ class Commands(Case):
                   keys="device model prompt_tps decode_tps bytes_per_token decode_gbps peak_gbps host_rss_mb device_mb "
                        "first_token_s")
 
+    def test_bench_of_ops(self):
+        listed = json.loads(self.rullama("bench", "ops", "--list", "--json").stdout)
+        self.assertEqual({key for row in listed for key in row}, {"op", "format", "shape"})
+        formats = {}
+        for row in listed:
+            formats.setdefault(row["op"], set()).add(row["format"])
+        every = set("F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K".split())
+        for op in "matmul matmul_transposed embedding expert_matmul".split():
+            self.assertEqual(formats[op], every, op)
+        measured = json.loads(self.rullama("bench", "ops", "pool", *CPU, "--json").stdout)
+        self.assertEqual({row["op"] for row in measured}, {"average_pool", "average_pool_2x2"})
+        for row in measured:
+            self.assertLessEqual({"op", "format", "shape", "seconds", "gbps", "gflops", "share"}, set(row))
+            self.assertGreater(row["seconds"], 0)
+
 
 class Run(Case):
     KEYS = "text tokens prompt_tokens finish_reason timings"
