@@ -17,6 +17,7 @@
 #include "ops/adamw/adamw.h"
 #include "ops/cpu_backend.h"
 #include "ops/elementwise/elementwise.h"
+#include "ops/embedding/embedding.h"
 #include "ops/gpu_backend.h"
 #include "ops/matmul/matmul.h"
 #include "ops/weight_layout.h"
@@ -185,6 +186,49 @@ TEST(LargeTensor, ProductAndScale) {
   ASSERT_TRUE((*program)->read(scaled, bytes).has_value());
   const auto* found = reinterpret_cast<const float*>(bytes.data());
   for (std::uint64_t i = 0; i < rows * columns; i++) ASSERT_EQ(found[i], 3 * value(i / columns)) << "element " << i;
+}
+
+// A quantised vocabulary beyond 128 MiB: whole numbers, so that all sums are exact.
+TEST(LargeTensor, Vocabulary) {
+  if (!gpu().backend) GTEST_SKIP() << "no GPU driver";
+  constexpr std::uint64_t rows = 262144, columns = 512, first = 200000;  // 136 MiB
+  Backend& backend = *gpu().backend;
+  const TensorDesc desc{DType::Q8_0, {rows, columns}};
+  const auto value = [](std::uint64_t row) { return static_cast<int>(row % 101) - 50; };
+  std::vector<std::byte> bytes(desc.bytes());
+  for (std::uint64_t block = 0; block < rows * columns / 32; block++) {
+    std::byte* at = bytes.data() + block * 34;
+    at[0] = std::byte{0x00}, at[1] = std::byte{0x3c};  // a scale of 1
+    std::fill_n(at + 2, 32, static_cast<std::byte>(value(block / (columns / 32))));
+  }
+  auto w = backend.load_tensor(desc, "w", std::make_shared<MemorySource>("w", bytes), 0);
+  ASSERT_TRUE(w.has_value()) << w.error().message;
+  Graph graph;
+  const Var weight = graph.tensor("w", *w), x = graph.input("x", {DType::F32, {1, columns}});
+  const Var ids = graph.input("ids", {DType::U32, {3}}), dy = graph.input("dy", {DType::F32, {1, rows - first}});
+  const Var logits = graph.keep(matmul(x, weight)), looked_up = graph.keep(embedding(weight, ids));
+  const Var dx = graph.keep(matmul_transposed(dy, weight, {.row0 = first}));
+  auto program = backend.compile(graph, Precision::exact);
+  ASSERT_TRUE(program.has_value()) << program.error().message;
+  const std::vector<float> ones(rows, 1);
+  const std::uint32_t some[] = {7, rows / 2, rows - 1};
+  const auto write = [&](Var v, const auto& values) {
+    return (*program)->write(v, std::as_bytes(std::span(values)).first(v.desc().bytes())).has_value();
+  };
+  ASSERT_TRUE(write(x, ones) && write(ids, some) && write(dy, ones) && (*program)->run(0).has_value());
+  const auto read = [&](Var v) {
+    std::vector<float> values(v.shape().elements());
+    EXPECT_TRUE((*program)->read(v, std::as_writable_bytes(std::span(values))).has_value());
+    return values;
+  };
+  double sum = 0;
+  const auto y = read(logits), found = read(looked_up);
+  for (std::uint64_t row = 0; row < rows; row++) {
+    ASSERT_EQ(y[row], value(row) * static_cast<int>(columns)) << "row " << row;
+    if (row >= first) sum += value(row);
+  }
+  for (std::size_t i = 0; i < found.size(); i++) ASSERT_EQ(found[i], value(some[i / columns])) << "element " << i;
+  for (const float v : read(dx)) ASSERT_EQ(v, sum);
 }
 
 TEST(Product, TilesOfRowsGiveTheBitsOfTheWhole) {
