@@ -3,7 +3,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(package "${CMAKE_INSTALL_LIBDIR}/cmake/rullama")
-install(TARGETS rullama rullama_runtime rullama_text rullama_lora rullama_models rullama_ops rullama_gpu rullama_formats rullama_base
+install(TARGETS rullama rullama_train rullama_runtime rullama_text rullama_lora rullama_models rullama_ops rullama_gpu rullama_formats rullama_base
                 rullama_native rullama_webgpu rullama_options
         EXPORT rullama ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 install(EXPORT rullama NAMESPACE rullama:: DESTINATION "${package}")

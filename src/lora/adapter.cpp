@@ -83,7 +83,7 @@ std::optional<Target> target_of_module(std::string_view name) {
   return found->target;
 }
 
-AdaptLinear adapt_with(std::vector<ActiveAdapter> active, const GemmaConfig& config) {
+AdaptLinear adapt_with(std::vector<ActiveAdapter> active, const GemmaConfig& config, AdapterInput input) {
   Table table;
   const float embedding_scale = std::sqrt(static_cast<float>(config.hidden));
   for (const ActiveAdapter& each : active) {
@@ -94,10 +94,11 @@ AdaptLinear adapt_with(std::vector<ActiveAdapter> active, const GemmaConfig& con
     }
   }
   if (table.empty()) return {};
-  return [table = std::move(table)](Target target, std::uint32_t layer, Var x, Var y) {
+  return [table = std::move(table), input = std::move(input)](Target target, std::uint32_t layer, Var x, Var y) {
     const auto found = table.find({target, layer});
     if (found == table.end() || !x) return y;
     Graph& g = *x.graph();
+    if (input) x = input(target, layer, x);
     for (const Weighted& pair : found->second) {
       const Var a = g.tensor("lora_a", pair.a), b = g.tensor("lora_b", pair.b);
       const Var low = target == Target::embed_tokens ? embedding_columns(a, x) : matmul(x, a);

@@ -43,7 +43,11 @@ struct LinearShape {
 [[nodiscard]] std::string_view module_name(Target target);
 [[nodiscard]] std::optional<Target> target_of_module(std::string_view name);
 
+// What the low-rank part of a map sees of the map's input, such as dropout in training.
+using AdapterInput = std::function<Var(Target target, std::uint32_t layer, Var x)>;
+
 // The hook of ForwardOptions::adapt for the sum of `active`; empty if there is none with a strength.
-[[nodiscard]] AdaptLinear adapt_with(std::vector<ActiveAdapter> active, const GemmaConfig& config);
+[[nodiscard]] AdaptLinear adapt_with(std::vector<ActiveAdapter> active, const GemmaConfig& config,
+                                     AdapterInput input = {});
 
 }  // namespace rullama

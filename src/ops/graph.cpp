@@ -1,6 +1,7 @@
 #include "ops/graph.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/text.h"
 #include "ops/op.h"
@@ -67,7 +68,7 @@ Var Graph::keep(Var x) {
   return x;
 }
 
-std::vector<Var> Graph::add(std::unique_ptr<Op> op, std::span<const Var> in) {
+std::vector<Var> Graph::add(std::shared_ptr<const Op> op, std::span<const Var> in) {
   Node node;
   std::vector<TensorDesc> descs;
   for (std::size_t i = 0; i < in.size(); i++) {
@@ -109,44 +110,63 @@ Result<> Graph::status() const {
   return {};
 }
 
+namespace {
+
+// From the node that makes a tensor to the last one that uses it.
+struct Lifetime {
+  std::size_t begin, end;
+};
+
+// A slot and when it is taken, in order.
+class Slot {
+ public:
+  // Takes the slot for `life` unless it is taken at any time of it.
+  bool take(Lifetime life) {
+    const auto next = std::ranges::lower_bound(taken_, life.begin, {}, &Lifetime::begin);
+    if (next != taken_.end() && next->begin <= life.end) return false;
+    if (next != taken_.begin() && std::prev(next)->end >= life.begin) return false;
+    taken_.insert(next, life);
+    return true;
+  }
+
+ private:
+  std::vector<Lifetime> taken_;
+};
+
+}  // namespace
+
+// Large tensors choose first, so each slot is as large as its first tensor and later ones find the smallest that is
+// free in time. Source: Pisarchyk and Lee 2020, "Efficient Memory Management for Deep Neural Net Inference", greedy by
+// size.
 MemoryPlan plan_memory(const Graph& graph) {
   constexpr std::uint32_t kNone = UINT32_MAX;
   const auto& tensors = graph.tensors();
   const auto& nodes = graph.nodes();
-  std::vector<std::size_t> last_use(tensors.size(), 0);
+  std::vector<Lifetime> life(tensors.size(), {SIZE_MAX, 0});
+  std::vector<TensorId> order;
   for (std::size_t n = 0; n < nodes.size(); n++) {
-    for (const TensorId id : nodes[n].in) last_use[tensors[id].root] = n;
-    for (const TensorId id : nodes[n].out) last_use[id] = std::max(last_use[id], n);
+    for (const TensorId id : nodes[n].in) life[tensors[id].root].end = n;
+    for (const TensorId id : nodes[n].out) {
+      life[id] = {n, std::max(life[id].end, n)};
+      order.push_back(id);
+    }
   }
+  for (const TensorId id : order)
+    if (tensors[id].kept) life[id].end = SIZE_MAX;
+  const auto bytes = [&](TensorId id) { return std::max<std::uint64_t>(tensors[id].desc.bytes(), 4); };
+  std::ranges::stable_sort(order, [&](TensorId a, TensorId b) { return bytes(a) > bytes(b); });
   MemoryPlan plan;
   plan.slot.assign(tensors.size(), kNone);
-  std::vector<std::vector<TensorId>> ends(nodes.size());  // tensors whose last use a node is
-  std::vector<std::uint32_t> free_slots;
-  for (std::size_t n = 0; n < nodes.size(); n++) {
-    for (const TensorId id : nodes[n].out) {
-      const std::uint64_t bytes = std::max<std::uint64_t>(tensors[id].desc.bytes(), 4);
-      // the smallest free slot that is large enough, else the largest one, grown
-      std::size_t best = free_slots.size();
-      for (std::size_t i = 0; i < free_slots.size(); i++) {
-        if (best == free_slots.size()) {
-          best = i;
-          continue;
-        }
-        const std::uint64_t a = plan.slot_bytes[free_slots[i]], b = plan.slot_bytes[free_slots[best]];
-        const bool better = (a >= bytes) != (b >= bytes) ? a >= bytes : (a >= bytes ? a < b : a > b);
-        if (better) best = i;
-      }
-      if (best == free_slots.size()) {
-        plan.slot[id] = static_cast<std::uint32_t>(plan.slot_bytes.size());
-        plan.slot_bytes.push_back(bytes);
-      } else {
-        plan.slot[id] = free_slots[best];
-        plan.slot_bytes[free_slots[best]] = std::max(plan.slot_bytes[free_slots[best]], bytes);
-        free_slots.erase(free_slots.begin() + static_cast<std::ptrdiff_t>(best));
-      }
-      if (!tensors[id].kept) ends[last_use[id]].push_back(id);
+  std::vector<Slot> slots;
+  for (const TensorId id : order) {
+    std::size_t at = slots.size();  // slots grow smaller: the last that is free fits best
+    while (at > 0 && !slots[at - 1].take(life[id])) at--;
+    if (at == 0) {
+      slots.emplace_back().take(life[id]);
+      plan.slot_bytes.push_back(bytes(id));
+      at = slots.size();
     }
-    for (const TensorId id : ends[n]) free_slots.push_back(plan.slot[id]);
+    plan.slot[id] = static_cast<std::uint32_t>(at - 1);
   }
   for (TensorId id = 0; id < tensors.size(); id++) plan.slot[id] = plan.slot[tensors[id].root];
   return plan;

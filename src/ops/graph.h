@@ -61,7 +61,7 @@ struct TensorInfo {
 };
 
 struct Node {
-  std::unique_ptr<Op> op;
+  std::shared_ptr<const Op> op;  // shared with the nodes that compute the same once more
   std::vector<TensorId> in, out;
 };
 
@@ -81,7 +81,7 @@ class Graph {
 
   // Appends an op; its outputs, or invalid Vars after an error. An invalid Var among `in` is passed over in silence
   // when an error is already noted.
-  std::vector<Var> add(std::unique_ptr<Op> op, std::span<const Var> in);
+  std::vector<Var> add(std::shared_ptr<const Op> op, std::span<const Var> in);
   // The single output of an op.
   Var add1(std::unique_ptr<Op> op, std::initializer_list<Var> in);
 

@@ -5,6 +5,8 @@
 
 namespace rullama {
 
+std::vector<OpCase> accumulate_cases();
+std::vector<OpRefusal> accumulate_refusals();
 std::vector<OpCase> adamw_cases();
 std::vector<OpRefusal> adamw_refusals();
 std::vector<OpCase> attention_cases();
@@ -15,6 +17,8 @@ std::vector<OpCase> conv_cases();
 std::vector<OpRefusal> conv_refusals();
 std::vector<OpCase> cross_entropy_cases();
 std::vector<OpRefusal> cross_entropy_refusals();
+std::vector<OpCase> dropout_cases();
+std::vector<OpRefusal> dropout_refusals();
 std::vector<OpCase> elementwise_cases();
 std::vector<OpRefusal> elementwise_refusals();
 std::vector<OpCase> embedding_cases();

@@ -41,6 +41,7 @@ class Forward {
     if (wanted == 0 && rows_ > 0) return out;
     out.hidden = wanted < rows_ ? rows(s.normed, rows_ - wanted, wanted) : s.normed;
     observe("final_norm", out.hidden);
+    if (!o_.head) return out;
     Var logits = linear(Target::lm_head, 0, out.hidden, w_.output);
     out.logits = c_.softcap > 0 ? softcap(logits, c_.softcap) : logits;
     return out;

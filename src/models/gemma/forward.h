@@ -63,6 +63,8 @@ struct ForwardOptions {
   const KvCache* cache = nullptr;
   // Logits are computed for the last `logit_rows` rows; UINT32_MAX: for all; 0: none.
   std::uint32_t logit_rows = 1;
+  // False: only `hidden` of these rows is computed, for callers that apply the head in tiles.
+  bool head = true;
   AdaptLinear adapt;
   // Sees intermediate results by name: "embed", "per_layer_inputs", "layer3.attn", "layer3.mlp", "layer3.out",
   // "final_norm".

@@ -6,13 +6,14 @@
 namespace rullama {
 
 // --- one value. x: F32 of any shape; returns the same shape.
-[[nodiscard]] Var scale(Var x, float s);             // s x
-[[nodiscard]] Var softcap(Var x, float cap);         // cap tanh(x / cap); x itself if cap <= 0
-[[nodiscard]] Var clamp(Var x, float lo, float hi);  // min(max(x, lo), hi); infinite bounds do nothing
-[[nodiscard]] Var gelu(Var x);                       // 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
-[[nodiscard]] Var gelu_exact(Var x);                 // 0.5 x (1 + erf(x / sqrt 2))
-[[nodiscard]] Var silu(Var x);                       // x / (1 + exp(-x))
-[[nodiscard]] Var leaky_relu(Var x, float slope);    // x < 0 ? slope x : x
+[[nodiscard]] Var scale(Var x, float s);                       // s x
+[[nodiscard]] Var softcap(Var x, float cap);                   // cap tanh(x / cap); x itself if cap <= 0
+[[nodiscard]] Var softcap_backward(Var x, float cap, Var dy);  // dy (1 - tanh(x / cap)^2); dy if cap <= 0
+[[nodiscard]] Var clamp(Var x, float lo, float hi);            // min(max(x, lo), hi); infinite bounds do nothing
+[[nodiscard]] Var gelu(Var x);                                 // 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
+[[nodiscard]] Var gelu_exact(Var x);                           // 0.5 x (1 + erf(x / sqrt 2))
+[[nodiscard]] Var silu(Var x);                                 // x / (1 + exp(-x))
+[[nodiscard]] Var leaky_relu(Var x, float slope);              // x < 0 ? slope x : x
 
 // --- two values. The second may be shorter: element i of the first meets element i mod n of the second, so a vector of
 // one row's length goes with every row, and a single value with everything. F32; returns the first's shape.

@@ -137,6 +137,9 @@ Var unary(const Unary& f, Var x, float a = 0, float b = 0) {
 
 Var scale(Var x, float s) { return unary(kScale, x, s); }
 Var softcap(Var x, float cap) { return unary(kSoftcap, x, cap); }
+Var softcap_backward(Var x, float cap, Var dy) {
+  return x ? x.graph()->add1(std::make_unique<UnaryOp>(kSoftcap, cap, 0.0f, true), {x, dy}) : Var{};
+}
 Var clamp(Var x, float lo, float hi) { return unary(kClamp, x, lo, hi); }
 Var gelu(Var x) { return unary(kGelu, x); }
 Var gelu_exact(Var x) { return unary(kGeluExact, x); }
