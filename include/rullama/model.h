@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "rullama/adapter.h"
 #include "rullama/result.h"
 #include "rullama/sampling.h"
 #include "rullama/session.h"
@@ -67,6 +68,10 @@ class Model {
   [[nodiscard]] const Tokenizer& tokenizer() const;
   // The sampling settings that the file recommends, else Gemma's.
   [[nodiscard]] Sampling default_sampling() const;
+
+  // An adapter for this model, from PEFT (the folder, or its safetensors file with adapter_config.json beside it), from
+  // `rullama finetune`, or a GGUF file made for llama.cpp. An error names the file, the tensor and the way out.
+  [[nodiscard]] Result<LoadedAdapter> load_adapter(const std::string& path) const;
 
   // A conversation with the model. Several sessions may live at a time; they are used one at a time.
   [[nodiscard]] Result<Session> session(const SessionOptions& options = {}) const;

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "rullama/adapter.h"
 #include "rullama/result.h"
 #include "rullama/sampling.h"
 
@@ -84,7 +85,12 @@ class Session {
   // Continues after `prompt`, which replaces the session's tokens but for the common beginning.
   [[nodiscard]] Result<Generation> generate(std::span<const Token> prompt, const GenerateOptions& options = {});
 
-  // The tokens, keys and values as a file for this model; restored only into a session with the same model and kv_type.
+  // Uses these adapters from now on, several at a time add up; none: the base model. The tokens stay, what was computed
+  // of them is computed again at the next call.
+  void set_adapters(std::span<const AdapterUse> adapters);
+
+  // The tokens, keys and values as a file for this model; restored only into a session with the same model,
+  // adapters and kv_type.
   [[nodiscard]] Result<> save(const std::string& path) const;
   [[nodiscard]] Result<> restore(const std::string& path);
   // Gives memory back: the smallest cache that holds the present tokens, or `context` positions if that is more.

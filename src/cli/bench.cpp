@@ -127,7 +127,7 @@ Result<> bench(const BenchOptions& o) {
   if (!loaded) return std::unexpected(loaded.error());
   SessionOptions how = o.model.session();
   if (!how.context) how.context = o.prompt + o.decode + 1;
-  auto session = loaded->model.session(how);
+  auto session = loaded->session(how);
   if (!session) return failed(session);
   const auto prompt = some_tokens(loaded->model.tokenizer(), o.prompt);
   const double mb = 1e6;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -44,6 +45,17 @@ void take(const Json& from, const char* key, T& to) {
   if (const auto found = from.find(key); found != from.end() && found->is_number()) to = found->get<T>();
 }
 
+// "FILE" or "FILE:SCALE"; a file whose name ends like a scale goes before it.
+std::pair<std::string, float> adapter_argument(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  struct stat about{};
+  if (colon == std::string::npos || colon + 1 == text.size() || stat(text.c_str(), &about) == 0) return {text, 1.0f};
+  char* end = nullptr;
+  const float strength = std::strtof(text.c_str() + colon + 1, &end);
+  if (*end != 0 || !std::isfinite(strength)) return {text, 1.0f};
+  return {text.substr(0, colon), strength};
+}
+
 Result<std::string> read_all(std::FILE* in, const std::string& name) {
   std::string text;
   char block[1 << 16];
@@ -75,6 +87,11 @@ void add_model_options(CLI::App* command, ModelOptions& o) {
   command->add_option("--kv-type", o.kv_type, "Keys and values in f16 or f32")
       ->check(CLI::IsMember({"f16", "f32"}))
       ->capture_default_str();
+  command
+      ->add_option("--lora", o.adapters,
+                   "Adapter to use, FILE or FILE:SCALE (PEFT's folder, safetensors or GGUF); may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("FILE[:SCALE]");
   command->add_flag("--exact", o.exact, "f32 all the way, instead of the device's fast kernels");
 }
 
@@ -109,7 +126,20 @@ Result<LoadedModel> load(const ModelOptions& options) {
   const Gguf& file = *model->impl().file;
   const auto format = format_of(model->tokenizer(), file);
   const bool chat = format && published_as_chat(file, *stored);
-  return LoadedModel{std::move(*stored), std::move(*model), format, chat};
+  std::vector<AdapterUse> adapters;
+  for (const std::string& text : options.adapters) {
+    const auto [path, strength] = adapter_argument(text);
+    auto adapter = model->load_adapter(path);
+    if (!adapter) return failed(adapter);
+    adapters.push_back({std::move(*adapter), strength});
+  }
+  return LoadedModel{std::move(*stored), std::move(*model), format, chat, std::move(adapters)};
+}
+
+Result<Session> LoadedModel::session(const SessionOptions& options) const {
+  auto made = model.session(options);
+  if (made) made->set_adapters(adapters);
+  return made;
 }
 
 Sampling SamplingOptions::over(Sampling s) const {

@@ -21,6 +21,7 @@ struct ModelOptions {
   std::uint32_t threads = 0, context = 0, batch = 512;
   std::string kv_type = "f16";
   bool exact = false;
+  std::vector<std::string> adapters;  // FILE or FILE:SCALE
 
   [[nodiscard]] SessionOptions session() const;
 };
@@ -42,6 +43,10 @@ struct LoadedModel {
   Model model;
   std::optional<ChatFormat> format;
   bool chat = false;
+  std::vector<AdapterUse> adapters;
+
+  // With the adapters in use.
+  [[nodiscard]] Result<Session> session(const SessionOptions& options) const;
 };
 // Shows a progress bar on a terminal.
 [[nodiscard]] Result<LoadedModel> load(const ModelOptions& options);

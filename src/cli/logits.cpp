@@ -87,7 +87,7 @@ Result<> logits(const LogitsOptions& o) {
   if (!prompt) return std::unexpected(prompt.error());
   SessionOptions how = o.model.session();
   if (!how.context) how.context = std::max<std::uint32_t>(static_cast<std::uint32_t>(prompt->tokens.size()), 16);
-  auto session = loaded->model.session(how);
+  auto session = loaded->session(how);
   if (!session) return failed(session);
   Rows rows(o, loaded->model.tokenizer());
   if (auto ok = rows.begin(); !ok) return ok;

@@ -118,7 +118,7 @@ void print(const Json& r, std::size_t context, std::size_t stride) {
   put(cat(r["tokens"].get<std::size_t>(), " tokens scored, windows of ", context, ", stride ", stride, "\n"));
 }
 
-Result<Evaluation> make_evaluation(const Model& model, SessionOptions how, bool compare) {
+Result<Evaluation> make_evaluation(const LoadedModel& model, SessionOptions how, bool compare) {
   how.exact = true;
   auto exact = model.session(how);
   if (!exact) return failed(exact);
@@ -139,7 +139,7 @@ Result<> perplexity(const PerplexityOptions& o) {
   if (ids.size() < 2) return fail(cat(o.file, " has no text to score"));
   const auto body = std::span<const Token>(ids).subspan(1);
 
-  auto evaluation = make_evaluation(loaded->model, o.model.session(), !o.model.exact);
+  auto evaluation = make_evaluation(*loaded, o.model.session(), !o.model.exact);
   if (!evaluation) return failed(evaluation);
   const std::size_t context =
       o.model.context ? o.model.context : std::min<std::size_t>(loaded->model.info().context_length, 4096);

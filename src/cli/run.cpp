@@ -107,7 +107,7 @@ Result<> run(const RunOptions& o) {
   }
   const auto loaded = load(o.model);
   if (!loaded) return std::unexpected(loaded.error());
-  auto session = loaded->model.session(o.model.session());
+  auto session = loaded->session(o.model.session());
   if (!session) return failed(session);
   note_model(o, *loaded);
   return talk ? chat(o, *loaded, *session) : answer_once(o, *loaded, *session, text);

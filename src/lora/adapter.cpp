@@ -62,6 +62,11 @@ using Table = std::map<std::pair<Target, std::uint32_t>, std::vector<Weighted>>;
 
 }  // namespace
 
+float lora_scale(float alpha, std::uint32_t rank, bool rslora) {
+  const auto r = static_cast<float>(rank);
+  return alpha / (rslora ? std::sqrt(r) : r);
+}
+
 std::optional<LinearShape> linear_shape(const GemmaConfig& config, const GemmaWeights& weights, Target target,
                                         std::uint32_t layer) {
   if ((target == Target::k || target == Target::v) && (layer >= config.n_layers() || !config.has_kv(layer))) return {};

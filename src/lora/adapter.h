@@ -18,13 +18,17 @@ namespace rullama {
 struct AdapterPair {
   Target target = Target::q;
   std::uint32_t layer = 0;
-  float scale = 1;  // alpha / rank, or alpha / sqrt(rank)
+  float scale = 1;  // lora_scale
   TensorPtr a;      // F32 [rank, in]
   TensorPtr b;      // F32 [out, rank]
 };
 
+// alpha / rank, or with rank-stabilised LoRA (Kalajdzievski 2023) alpha / sqrt(rank)
+[[nodiscard]] float lora_scale(float alpha, std::uint32_t rank, bool rslora);
+
 struct Adapter {
   std::vector<AdapterPair> pairs;
+  std::uint64_t fingerprint = 0;  // of its content, where it came from a file
 };
 
 // An adapter at a strength of the caller's: 0 is the base model, 1 as trained. Several add up.

@@ -31,6 +31,12 @@ Result<> Runner::make_cache(std::uint32_t context, std::uint32_t batch, DType dt
   return {};
 }
 
+void Runner::set_adapters(std::vector<ActiveAdapter> adapters) {
+  std::erase_if(adapters, [](const ActiveAdapter& a) { return a.strength == 0; });
+  adapters_ = std::move(adapters);
+  plans_.clear();
+}
+
 std::uint32_t Runner::max_logit_rows() const {
   const std::uint64_t row = 4ull * model_->config.vocab;
   const std::uint64_t fits = model_->backend->max_activation_bytes() / row;
@@ -55,6 +61,7 @@ Result<Runner::Plan*> Runner::plan(std::uint32_t rows, std::uint32_t logit_rows)
   ForwardOptions options;
   options.cache = &cache_;
   options.logit_rows = logit_rows;
+  options.adapt = adapt_with(adapters_, config);
   plan->out = gemma_forward(plan->graph, config, model_->weights, plan->in, options);
   plan->graph.keep(plan->out.logits);
   auto program = model_->backend->compile(plan->graph, precision_);

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "lora/adapter.h"
 #include "models/gemma/forward.h"
 #include "ops/backend.h"
 #include "rullama/sampling.h"
@@ -39,6 +40,10 @@ class Runner {
   [[nodiscard]] const KvCache& cache() const { return cache_; }
   [[nodiscard]] KvCache& cache() { return cache_; }
 
+  // What is added to the model from now on. Keys and values in the cache are those of before.
+  void set_adapters(std::vector<ActiveAdapter> adapters);
+  [[nodiscard]] std::span<const ActiveAdapter> adapters() const { return adapters_; }
+
   // Evaluates `ids` at positions position.. with keys and values in the cache. At most cache().batch of them.
   // `logits` gets the logits of the last logit_rows rows.
   [[nodiscard]] Result<> run(std::span<const Token> ids, std::uint32_t position, std::uint32_t logit_rows,
@@ -64,6 +69,7 @@ class Runner {
   std::shared_ptr<const TextModel> model_;
   Precision precision_;
   KvCache cache_;
+  std::vector<ActiveAdapter> adapters_;
   std::list<std::unique_ptr<Plan>> plans_;  // latest used first
   std::vector<float> table_rows_;
   std::vector<std::uint32_t> positions_;

@@ -1,6 +1,7 @@
 #include "runtime/sequence.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "base/text.h"
@@ -128,6 +129,12 @@ void Sequence::truncate(std::uint32_t length) {
   if (!kept || length == 0) oldest_ = 0;
 }
 
+void Sequence::set_adapters(std::vector<ActiveAdapter> adapters) {
+  runner_.set_adapters(std::move(adapters));
+  evaluated_ = oldest_ = 0;
+  logits_valid_ = false;
+}
+
 std::size_t Sequence::common_prefix(std::span<const Token> ids) const {
   std::size_t n = 0;
   while (n < ids.size() && n < tokens_.size() && ids[n] == tokens_[n]) n++;
@@ -178,6 +185,8 @@ std::uint64_t Sequence::fingerprint() const {
   for (const std::uint64_t v : {std::uint64_t{c.hidden}, std::uint64_t{c.vocab}, std::uint64_t{c.window},
                                 std::uint64_t{c.per_layer}, model_->weights.bytes})
     mix(v);
+  for (const ActiveAdapter& a : runner_.adapters())
+    mix(a.adapter->fingerprint), mix(std::bit_cast<std::uint32_t>(a.strength));
   for (const LayerConfig& l : c.layers) mix(l.head_dim), mix(l.n_kv_heads), mix(l.kv_layer), mix(l.sliding);
   return h;
 }

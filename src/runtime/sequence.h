@@ -39,6 +39,9 @@ class Sequence {
   // Holds exactly `ids` afterwards, evaluating only what differs.
   [[nodiscard]] Result<> set(std::span<const Token> ids);
 
+  // Adds these to the model. The tokens stay; what was computed of them is computed again.
+  void set_adapters(std::vector<ActiveAdapter> adapters);
+
   [[nodiscard]] Result<> save(const Emit& emit) const;
   // Leaves the sequence as it was if the file does not fit.
   [[nodiscard]] Result<> restore(const ByteSource& file);

@@ -25,11 +25,6 @@ bool once_in_a_model(Target target) {
 
 }  // namespace
 
-float lora_scale(float alpha, std::uint32_t rank, bool rslora) {
-  const auto r = static_cast<float>(rank);
-  return alpha / (rslora ? std::sqrt(r) : r);
-}
-
 Result<Adapter> make_adapter(const TextModel& model, const LoraSetup& setup) {
   using enum Target;
   if (setup.rank == 0 || setup.rank > 4096) return fail(cat("a LoRA rank of ", setup.rank, ", expected 1 to 4096"));

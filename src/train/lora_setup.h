@@ -17,8 +17,6 @@ struct LoraSetup {
   std::uint64_t seed = 0;
 };
 
-[[nodiscard]] float lora_scale(float alpha, std::uint32_t rank, bool rslora);
-
 // A and B for every map that the targets name, with PEFT's start: B is zero and A uniform within +-1/sqrt(in)
 // (Kaiming with a = sqrt 5); for embed_tokens A is zero and B standard normal. An error names a target that the model
 // does not have.

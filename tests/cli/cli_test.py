@@ -234,6 +234,34 @@ class Run(Case):
         self.refused("run", GEMMA3, *GREEDY, "hello", "--prompt-cache", "/no/folder/cache", names="/no/folder/cache")
 
 
+class Adapters(Case):
+    BASE = MODELS / "g4-e2b.f32.gguf"
+    PEFT = MODELS.parent / "lora" / "e2b-f32.adapter"  # scale 2
+    GGUF = MODELS.parent / "lora" / "e2b-f32.adapter.gguf"
+
+    def top(self, *more):
+        out = self.json("logits", *more, self.BASE, *CPU, "--tokens", "2,281,382,310", "--exact", "--top", "3",
+                        keys="positions")
+        return [(t["id"], t["logprob"]) for t in out["positions"][0]["top"]]
+
+    def test_both_kinds_of_file_mean_the_same_and_scale_0_is_the_base(self):
+        base, peft = self.top(), self.top("--lora", self.PEFT)
+        self.assertNotEqual(base, peft)
+        self.assertEqual(self.top("--lora", self.PEFT / "adapter_model.safetensors"), peft)
+        self.assertEqual(self.top("--lora", self.GGUF), peft)
+        self.assertEqual(self.top("--lora", f"{self.GGUF}:0"), base)
+        for (id_a, a), (id_b, b) in zip(self.top("--lora", f"{self.PEFT}:0.5", "--lora", f"{self.GGUF}:0.5"), peft):
+            self.assertEqual(id_a, id_b)
+            self.assertAlmostEqual(a, b, delta=1e-3)
+
+    def test_a_wrong_one_is_named(self):
+        for lora, names in [("/no/adapter", "/no/adapter"), (f"{self.PEFT}:much", f"{self.PEFT}:much"),
+                            (self.BASE, ["general.type", "adapter"]), (self.folder, "adapter_model.safetensors"),
+                            (MODELS.parent / "lora" / "g3-f16.adapter.gguf", ["attn_", "another model"])]:
+            with self.subTest(lora=lora):
+                self.refused("logits", self.BASE, "--tokens", "2", *CPU, "--lora", lora, names=names)
+
+
 class BadFiles(Case):
     """Files that are no models are refused in one line and within a second of the processor's time."""
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "lora/adapter_names.h"
 #include "support/model.h"
 #include "train/trainer.h"
 
@@ -50,20 +51,6 @@ inline LoraCase read_lora_case(const std::string& name) {
   return c;
 }
 
-// A map's name in these files, without the part for A or B.
-inline std::string peft_name(const AdapterPair& pair) {
-  const std::string module(module_name(pair.target)), model = "base_model.model.";
-  if (pair.target == Target::lm_head) return model + module;
-  if (pair.target == Target::embed_tokens) return model + "model." + module;
-  const bool attention = pair.target <= Target::o;
-  return model + "model.layers." + std::to_string(pair.layer) + (attention ? ".self_attn." : ".mlp.") + module;
-}
-inline std::string peft_name(const AdapterPair& pair, bool b) {
-  const std::string letter = b ? "B" : "A";
-  if (pair.target == Target::embed_tokens) return peft_name(pair) + ".lora_embedding_" + letter;
-  return peft_name(pair) + ".lora_" + letter + ".weight";
-}
-
 // The adapter with the case's start.
 inline std::shared_ptr<Adapter> case_adapter(const LoraCase& c, const TextModel& model) {
   auto adapter = std::make_shared<Adapter>();
@@ -72,12 +59,13 @@ inline std::shared_ptr<Adapter> case_adapter(const LoraCase& c, const TextModel&
     for (std::uint32_t layer = 0; layer < model.config.n_layers(); layer++) {
       AdapterPair pair{static_cast<Target>(t), layer, c.scale, nullptr, nullptr};
       if (layer > 0 && (pair.target == Target::lm_head || pair.target == Target::embed_tokens)) continue;
-      const auto a = c.values.find("init." + peft_name(pair, false)),
-                 b = c.values.find("init." + peft_name(pair, true));
+      const auto a = c.values.find("init." + peft_name({pair.target, layer, false})),
+                 b = c.values.find("init." + peft_name({pair.target, layer, true}));
       if (a == c.values.end() || b == c.values.end()) continue;
       const auto shape = linear_shape(model.config, model.weights, pair.target, layer);
       if (!shape) {
-        ADD_FAILURE() << c.name << " has an adapter for " << peft_name(pair) << ", the model does not";
+        ADD_FAILURE() << c.name << " has an adapter for " << peft_name({pair.target, layer, false})
+                      << ", the model does not";
         continue;
       }
       const std::uint64_t rank = a->second.size() / shape->in;

@@ -76,7 +76,8 @@ TEST_P(FirstStepTest, LossAndEveryGradientAreThoseOfTorch) {
   EXPECT_NEAR(mean_loss(*s->trainer, s->c.batch()), s->c.loss, 1e-4);
   const auto gradients = all_gradients(*s);
   for (std::size_t i = 0; i < gradients.size(); i++) {
-    const std::string wanted = "grad." + peft_name(s->adapter->pairs[i / 2], i % 2 == 1);
+    const AdapterPair& pair = s->adapter->pairs[i / 2];
+    const std::string wanted = "grad." + peft_name({pair.target, pair.layer, i % 2 == 1});
     const auto& expected = s->c.values.at(wanted);
     ASSERT_EQ(gradients[i].size(), expected.size()) << wanted;
     double largest = 0, worst = 0;
