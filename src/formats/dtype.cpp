@@ -1,5 +1,8 @@
 #include "formats/dtype.h"
 
+#include <cmath>
+
+#include "base/text.h"
 #include "formats/dtype/codecs.h"
 
 namespace rullama {
@@ -40,6 +43,16 @@ std::optional<DType> dtype_of_ggml(std::uint32_t ggml_id) {
 std::optional<DType> dtype_of_name(std::string_view name) {
   for (std::size_t i = 0; i + 1 < kDTypeCount; i++)
     if (kTypes[i].name == name) return static_cast<DType>(i);
+  return {};
+}
+
+Result<> encode(DType type, std::span<const float> values, std::span<std::byte> out) {
+  const DTypeInfo& format = info(type);
+  if (!format.encode || values.size() % format.block_elements != 0 || out.size() != row_bytes(type, values.size()))
+    return fail(cat(values.size(), " values cannot be stored as ", out.size(), " bytes of ", format.name));
+  for (const float v : values)
+    if (!std::isfinite(v)) return fail(cat("a value is ", v, ", which ", format.name, " cannot hold"));
+  format.encode(values.data(), values.size() / format.block_elements, out.data());
   return {};
 }
 

@@ -1,6 +1,6 @@
 // Storage types of tensors: one table that says all there is to say about a weight format.
 //
-// A format is this row, one C++ decoder and one WGSL decoder, all in formats/dtype/<name>.{cpp,wgsl};
+// A format is this row, one C++ decoder and encoder and one WGSL decoder, all in formats/dtype/<name>.{cpp,wgsl};
 // every consumer (embedding row, products, their transposes, experts) is written over the table.
 #pragma once
 
@@ -9,6 +9,8 @@
 #include <optional>
 #include <span>
 #include <string_view>
+
+#include "rullama/result.h"
 
 namespace rullama {
 
@@ -26,7 +28,9 @@ struct DTypeInfo {
   std::span<const std::uint16_t> fields;
   // Decodes `blocks` consecutive blocks into blocks * block_elements floats. Exact: the f32 that ggml's decoder gives.
   void (*decode)(const std::byte* src, std::size_t blocks, float* dst);
-  // Rounds to the format (round to nearest; simple, not tuned for quality). Null where there is no encoder.
+  // Rounds to the format, with scales searched for the least error (dtype/search.h). What was decoded from F32, F16,
+  // BF16, Q8_0, Q4_0, Q4_1, Q5_0 or Q5_1 is met again exactly, from K-quants nearly. Beyond a format's range values
+  // become its largest. Null where there is no encoder.
   void (*encode)(const float* src, std::size_t blocks, std::byte* dst);
 };
 
@@ -39,5 +43,8 @@ struct DTypeInfo {
 [[nodiscard]] inline std::size_t row_bytes(DType type, std::size_t elements) {
   return elements / info(type).block_elements * info(type).block_bytes;
 }
+
+// Encodes whole blocks into row_bytes(type, values.size()) bytes; an error if a value is infinite or not a number.
+[[nodiscard]] Result<> encode(DType type, std::span<const float> values, std::span<std::byte> out);
 
 }  // namespace rullama

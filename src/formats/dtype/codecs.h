@@ -9,10 +9,10 @@ namespace rullama::codecs {
 
 inline void store16(std::byte* p, std::uint16_t v) { std::memcpy(p, &v, sizeof v); }
 
-// Rounds to the nearest integer in [lo, hi].
+// Rounds to the nearest integer in [lo, hi]; a NaN gives lo.
 [[nodiscard]] inline int to_code(float value, int lo, int hi) {
   const float r = std::nearbyint(value);
-  return r <= static_cast<float>(lo) ? lo : r >= static_cast<float>(hi) ? hi : static_cast<int>(r);
+  return r >= static_cast<float>(hi) ? hi : r > static_cast<float>(lo) ? static_cast<int>(r) : lo;
 }
 
 using Decode = void (*)(const std::byte* src, std::size_t blocks, float* dst);

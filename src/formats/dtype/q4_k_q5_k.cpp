@@ -1,8 +1,6 @@
 #include "formats/dtype/q4_k_q5_k.h"
 
-#include <array>
-
-#include "formats/dtype/codecs.h"
+#include "formats/dtype/search.h"
 
 namespace rullama::codecs {
 namespace {
@@ -27,29 +25,38 @@ void set_scale(std::byte* b, int j, Scale s) {
 template <int kBits>
 void encode(const float* src, std::size_t blocks, std::byte* dst) {
   using Block = SuperBlock<kBits>;
-  constexpr int kCodes = Block::kCodes, kHigh = Block::kHigh, kLow = Block::kLow, kBytes = Block::kBytes;
+  constexpr int kHigh = Block::kHigh, kLow = Block::kLow, kBytes = Block::kBytes;
+  constexpr Codes kCodes{0, Block::kCodes - 1}, kScales{0, 63};
   for (; blocks--; src += 256, dst += kBytes) {
     std::memset(dst, 0, kBytes);
-    std::array<float, 8> step{}, low{};
-    float largest_step = 0, largest_low = 0;
+    const float floor = std::sqrt(Run<256>(src).sum_of_squares() / 256);
+    float steps[8], minima[8];  // the minimum is subtracted, so it is never below zero
     for (int j = 0; j < 8; j++) {
-      float lo = 0, hi = 0;  // the minimum is subtracted, so it is never below zero
-      for (int l = 0; l < 32; l++) lo = std::fmin(lo, src[32 * j + l]), hi = std::fmax(hi, src[32 * j + l]);
-      step[j] = (hi - lo) / (kCodes - 1);
-      low[j] = -lo;
-      largest_step = std::fmax(largest_step, step[j]);
-      largest_low = std::fmax(largest_low, low[j]);
+      Run<32> run(src + 32 * j);
+      weigh(run, floor);
+      const Line line = search_line(run, kCodes.high, 2, 10, true).line;
+      steps[j] = line.step;
+      minima[j] = -line.offset;
     }
-    store16(dst, f32_to_f16(largest_step / 63));
-    store16(dst + 2, f32_to_f16(largest_low / 63));
+    store16(dst, search_unit(steps, kScales));
+    store16(dst + 2, search_unit(minima, kScales));
     const float d = load_half(dst), dmin = load_half(dst + 2);
     for (int j = 0; j < 8; j++) {
-      const Scale s{static_cast<std::uint32_t>(d > 0 ? to_code(step[j] / d, 0, 63) : 0),
-                    static_cast<std::uint32_t>(dmin > 0 ? to_code(low[j] / dmin, 0, 63) : 0)};
-      set_scale(dst + 4, j, s);
-      const float scale = d * static_cast<float>(s.scale), min = dmin * static_cast<float>(s.min);
+      Run<32> run(src + 32 * j);
+      weigh(run, floor);
+      const int scale = to_code(steps[j] * inverse(d), 0, 63), min = to_code(minima[j] * inverse(dmin), 0, 63);
+      Best<32> best{run, kCodes};
+      Scale chosen{};
+      for (const int by : {0, -1, 1})
+        for (const int min_by : {0, -1, 1}) {
+          const int near = std::clamp(scale + by, 0, 63), near_min = std::clamp(min + min_by, 0, 63);
+          if (best.try_line({d * static_cast<float>(near), -(dmin * static_cast<float>(near_min))}))
+            chosen = {static_cast<std::uint32_t>(near), static_cast<std::uint32_t>(near_min)};
+        }
+      set_scale(dst + 4, j, chosen);
+      const auto codes = codes_of(run, best.line, kCodes);
       for (int l = 0; l < 32; l++) {
-        const int code = scale > 0 ? to_code((src[32 * j + l] + min) / scale, 0, kCodes - 1) : 0;
+        const int code = codes[static_cast<std::size_t>(l)];
         dst[kLow + j / 2 * 32 + l] |= static_cast<std::byte>((code & 15) << (j % 2 ? 4 : 0));
         if constexpr (kBits == 5) dst[kHigh + l] |= static_cast<std::byte>((code >> 4) << j);
       }

@@ -1,6 +1,6 @@
 #include "formats/dtype/q6_k.h"
 
-#include "formats/dtype/codecs.h"
+#include "formats/dtype/search.h"
 
 namespace rullama::codecs {
 namespace {
@@ -19,26 +19,37 @@ Place place_of(int i) {
 void decode_q6_k(const std::byte* s, std::size_t n, float* d) { decode_blocks<Q6_K>(s, n, d); }
 
 void encode_q6_k(const float* src, std::size_t blocks, std::byte* dst) {
+  constexpr Codes kCodes{-32, 31}, kScales{-128, 127};
   for (; blocks--; src += 256, dst += Q6_K::kBytes) {
     std::memset(dst, 0, Q6_K::kBytes);
-    float step[16], largest = 0;
+    const float floor = std::sqrt(Run<256>(src).sum_of_squares() / 256);
+    float steps[16];
     for (int s = 0; s < 16; s++) {
-      float extreme = 0;  // codes reach one step further on the negative side
-      for (int l = 0; l < 16; l++)
-        if (std::fabs(src[16 * s + l]) > std::fabs(extreme)) extreme = src[16 * s + l];
-      step[s] = extreme / -32;
-      if (std::fabs(step[s]) > std::fabs(largest)) largest = step[s];
+      Run<16> run(src + 16 * s);
+      weigh(run, floor);
+      steps[s] = search_step(run, kCodes, 4, 8).line.step;
     }
-    store16(dst + Q6_K::kD, f32_to_f16(largest / -128));
-    const float d = load_half(dst + Q6_K::kD);
-    for (int i = 0; i < 256; i++) {
-      const int scale = d != 0 ? to_code(step[i / 16] / d, -128, 127) : 0;
-      dst[Q6_K::kScales + i / 16] = static_cast<std::byte>(scale);
-      const float unit = d * static_cast<float>(scale);
-      const int code = 32 + (unit != 0 ? to_code(src[i] / unit, -32, 31) : 0);
-      const Place at = place_of(i);
-      dst[at.low] |= static_cast<std::byte>((code & 15) << at.low_shift);
-      dst[at.high] |= static_cast<std::byte>((code >> 4) << at.high_shift);
+    const std::uint16_t half = search_unit(steps, kScales);
+    store16(dst + Q6_K::kD, half);
+    const float d = f16_to_f32(half);
+    for (int s = 0; s < 16; s++) {
+      Run<16> run(src + 16 * s);
+      weigh(run, floor);
+      const int nearest = to_code(steps[s] * inverse(d), kScales.low, kScales.high);
+      Best<16> best{run, kCodes};
+      int scale = 0;
+      for (const int by : {0, -1, 1}) {
+        const int near = std::clamp(nearest + by, kScales.low, kScales.high);
+        if (best.try_line({d * static_cast<float>(near), 0})) scale = near;
+      }
+      dst[Q6_K::kScales + s] = static_cast<std::byte>(scale);
+      const auto codes = codes_of(run, best.line, kCodes);
+      for (int l = 0; l < 16; l++) {
+        const int code = codes[static_cast<std::size_t>(l)] - kCodes.low;
+        const Place at = place_of(16 * s + l);
+        dst[at.low] |= static_cast<std::byte>((code & 15) << at.low_shift);
+        dst[at.high] |= static_cast<std::byte>((code >> 4) << at.high_shift);
+      }
     }
   }
 }
