@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -45,17 +46,6 @@ void take(const Json& from, const char* key, T& to) {
   if (const auto found = from.find(key); found != from.end() && found->is_number()) to = found->get<T>();
 }
 
-// "FILE" or "FILE:SCALE"; a file whose name ends like a scale goes before it.
-std::pair<std::string, float> adapter_argument(const std::string& text) {
-  const std::size_t colon = text.rfind(':');
-  struct stat about{};
-  if (colon == std::string::npos || colon + 1 == text.size() || stat(text.c_str(), &about) == 0) return {text, 1.0f};
-  char* end = nullptr;
-  const float strength = std::strtof(text.c_str() + colon + 1, &end);
-  if (*end != 0 || !std::isfinite(strength)) return {text, 1.0f};
-  return {text.substr(0, colon), strength};
-}
-
 Result<std::string> read_all(std::FILE* in, const std::string& name) {
   std::string text;
   char block[1 << 16];
@@ -75,6 +65,25 @@ void add_model_argument(CLI::App* command, std::string& model) {
   command->add_option("MODEL", model, "GGUF file, or a name in Ollama's store (gemma3:270m)")->required();
 }
 
+// A file whose name ends like a scale goes before it.
+std::pair<std::string, float> adapter_argument(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  struct stat about{};
+  if (colon == std::string::npos || colon + 1 == text.size() || stat(text.c_str(), &about) == 0) return {text, 1.0f};
+  char* end = nullptr;
+  const float strength = std::strtof(text.c_str() + colon + 1, &end);
+  if (*end != 0 || !std::isfinite(strength)) return {text, 1.0f};
+  return {text.substr(0, colon), strength};
+}
+
+CLI::Option* add_lora_option(CLI::App* command, std::vector<std::string>& adapters) {
+  return command
+      ->add_option("--lora", adapters,
+                   "Adapter to use, FILE or FILE:SCALE (PEFT's folder, safetensors or GGUF); may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("FILE[:SCALE]");
+}
+
 void add_model_options(CLI::App* command, ModelOptions& o) {
   add_model_argument(command, o.model);
   command->add_option("--device", o.device,
@@ -87,11 +96,7 @@ void add_model_options(CLI::App* command, ModelOptions& o) {
   command->add_option("--kv-type", o.kv_type, "Keys and values in f16 or f32")
       ->check(CLI::IsMember({"f16", "f32"}))
       ->capture_default_str();
-  command
-      ->add_option("--lora", o.adapters,
-                   "Adapter to use, FILE or FILE:SCALE (PEFT's folder, safetensors or GGUF); may be repeated")
-      ->allow_extra_args(false)
-      ->type_name("FILE[:SCALE]");
+  add_lora_option(command, o.adapters);
   command->add_flag("--exact", o.exact, "f32 all the way, instead of the device's fast kernels");
 }
 
@@ -279,6 +284,21 @@ Result<std::optional<std::string>> piped_text() {
   if (text->ends_with('\n')) text->pop_back();
   if (text->ends_with('\r')) text->pop_back();
   return *text;
+}
+
+void add_output_options(CLI::App* command, OutputOptions& o, const std::string& what) {
+  command->add_option("-o,--output", o.path, what)->required();
+  command->add_flag("--force", o.force, "Replace the file if it exists");
+}
+
+Result<> check_output(const OutputOptions& o, const std::vector<std::string>& inputs) {
+  std::error_code none;
+  for (const std::string& input : inputs)
+    if (std::filesystem::equivalent(o.path, input, none))
+      return fail(cat(quote(o.path, 200), " is ", quote(input, 200), " itself; give the new file another name"));
+  if (!o.force && std::filesystem::is_regular_file(o.path, none))
+    return fail(cat(quote(o.path, 200), " exists; --force replaces it"));
+  return {};
 }
 
 }  // namespace rullama::cli

@@ -26,6 +26,10 @@ struct ModelOptions {
   [[nodiscard]] SessionOptions session() const;
 };
 void add_model_argument(CLI::App* command, std::string& model);
+// --lora FILE[:SCALE]
+CLI::Option* add_lora_option(CLI::App* command, std::vector<std::string>& adapters);
+// Its parts; the scale is 1 where none is given.
+[[nodiscard]] std::pair<std::string, float> adapter_argument(const std::string& text);
 void add_model_options(CLI::App* command, ModelOptions& options);  // with --device, --ctx-size and so on
 
 // A file's header and vocabulary, without its weights.
@@ -92,6 +96,15 @@ struct Prompt {
 
 // A token for people to read: its text, or the stored form where that is not valid text.
 [[nodiscard]] std::string piece(const Tokenizer& tokenizer, Token id);
+
+// A file that a command makes.
+struct OutputOptions {
+  std::string path;
+  bool force = false;
+};
+void add_output_options(CLI::App* command, OutputOptions& options, const std::string& what);
+// An error if it exists, unless `force`; always if it is one of the `inputs`.
+[[nodiscard]] Result<> check_output(const OutputOptions& options, const std::vector<std::string>& inputs);
 
 // The whole content; "-" is the standard input.
 [[nodiscard]] Result<std::string> read_text(const std::string& path);

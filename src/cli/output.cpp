@@ -99,8 +99,11 @@ void ProgressBar::show(std::uint64_t done, std::uint64_t total) {
                     bytes_text(static_cast<double>(done)), " of ", bytes_text(static_cast<double>(total)), "\033[K"));
 }
 
-ProgressBar::~ProgressBar() {
+void ProgressBar::hide() {
   if (visible_) write(stderr, "\r\033[K");
+  visible_ = false;
 }
+
+ProgressBar::~ProgressBar() { hide(); }
 
 }  // namespace rullama::cli

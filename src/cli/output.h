@@ -39,6 +39,7 @@ class ProgressBar {
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
   void show(std::uint64_t done, std::uint64_t total);
+  void hide();
 
  private:
   std::string what_;

@@ -51,7 +51,9 @@ Result<> encode(DType type, std::span<const float> values, std::span<std::byte> 
   if (!format.encode || values.size() % format.block_elements != 0 || out.size() != row_bytes(type, values.size()))
     return fail(cat(values.size(), " values cannot be stored as ", out.size(), " bytes of ", format.name));
   for (const float v : values)
-    if (!std::isfinite(v)) return fail(cat("a value is ", v, ", which ", format.name, " cannot hold"));
+    if (!std::isfinite(v))
+      return fail(
+          cat("a value is ", std::isnan(v) ? "no number" : "infinite", ", which ", format.name, " cannot hold"));
   format.encode(values.data(), values.size() / format.block_elements, out.data());
   return {};
 }

@@ -164,6 +164,21 @@ Result<> write_matrix(ByteSink& out, const Tensor& tensor, float factor, Backend
 
 }  // namespace
 
+AdapterSettings settings_of(const Adapter& adapter) {
+  AdapterSettings s;
+  for (const AdapterPair& pair : adapter.pairs) {
+    const auto rank = static_cast<std::uint32_t>(pair.a->desc().shape[0]);
+    const float alpha = pair.scale * static_cast<float>(rank);
+    if (s.rank == 0) s.rank = rank, s.alpha = alpha;  // the first speaks for all that do not differ
+    const std::string path = peft_module_path(pair.target, pair.layer);
+    if (rank != s.rank) s.rank_pattern.emplace_back(path, rank);
+    if (alpha != s.alpha) s.alpha_pattern.emplace_back(path, alpha);
+    const std::string module(module_name(pair.target));
+    if (std::ranges::find(s.modules, module) == s.modules.end()) s.modules.push_back(module);
+  }
+  return s;
+}
+
 Result<Adapter> read_adapter(const Safetensors& file, const AdapterSettings* settings, const AdapterHost& host) {
   Reader reader(file.source(), host);
   for (const SafetensorsTensor& t : file.tensors()) {

@@ -30,6 +30,9 @@ struct AdapterSettings {
 [[nodiscard]] Result<AdapterSettings> settings_from_json(std::string_view json, std::string_view file);
 [[nodiscard]] std::string settings_to_json(const AdapterSettings& settings);
 
+// Settings with the adapter's own ranks and scales; they say nothing of how it was trained.
+[[nodiscard]] AdapterSettings settings_of(const Adapter& adapter);
+
 // The model that an adapter is read for.
 struct AdapterHost {
   const GemmaConfig& config;

@@ -107,9 +107,13 @@ std::optional<AdapterPlace> place_in_gguf(std::string_view name) {
   return find(&Names::gguf, name, in_layer, layer, b);
 }
 
+std::string gguf_weight_name(Target target, std::uint32_t layer) {
+  const Names& n = names_of(target);
+  return cat(n.in_layer ? cat("blk.", layer, ".") : "", n.gguf, ".weight");
+}
+
 std::string gguf_name(const AdapterPlace& place) {
-  const Names& n = names_of(place.target);
-  return cat(n.in_layer ? cat("blk.", place.layer, ".") : "", n.gguf, ".weight.lora_", place.b ? "b" : "a");
+  return cat(gguf_weight_name(place.target, place.layer), ".lora_", place.b ? "b" : "a");
 }
 
 std::optional<AdapterPlace> place_in_rullama(std::string_view name) {

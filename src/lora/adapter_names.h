@@ -21,6 +21,8 @@ struct AdapterPlace {
 // "model.layers.3.self_attn.q_proj"
 [[nodiscard]] std::string peft_module_path(Target target, std::uint32_t layer);
 
+// "blk.3.attn_q.weight", in both dialects of a model's file
+[[nodiscard]] std::string gguf_weight_name(Target target, std::uint32_t layer);
 // "blk.3.attn_q.weight.lora_a"
 [[nodiscard]] std::optional<AdapterPlace> place_in_gguf(std::string_view name);
 [[nodiscard]] std::string gguf_name(const AdapterPlace& place);

@@ -91,7 +91,7 @@ class Commands(Case):
     def test_help_has_examples(self):
         self.assertIn("rullama", self.rullama("--version").stdout)
         overview = self.rullama("--help").stdout
-        for name in "run list devices inspect tokenize render logits perplexity bench completion".split():
+        for name in "run list devices inspect tokenize render logits perplexity bench merge export completion".split():
             with self.subTest(command=name):
                 self.assertIn(name, overview)
                 text = self.rullama(name, "--help").stdout
@@ -260,6 +260,99 @@ class Adapters(Case):
                             (MODELS.parent / "lora" / "g3-f16.adapter.gguf", ["attn_", "another model"])]:
             with self.subTest(lora=lora):
                 self.refused("logits", self.BASE, "--tokens", "2", *CPU, "--lora", lora, names=names)
+
+
+class Merging(Case):
+    BASE, PEFT, GGUF = Adapters.BASE, Adapters.PEFT, Adapters.GGUF
+
+    def logits(self, *model):
+        dump = self.folder / "logits.f32"
+        self.rullama("logits", *model, *CPU, "--tokens", "2,281,382,310", "--exact", "--all", "--dump", dump)
+        data = dump.read_bytes()
+        return struct.unpack(f"<{len(data) // 4}f", data)
+
+    def left(self):
+        return sorted(p.name for p in self.folder.iterdir())
+
+    def test_the_merged_model_is_the_adapted_one(self):
+        out = self.folder / "merged.gguf"
+        made = self.json("merge", self.BASE, "--lora", f"{self.PEFT}:0.5", "--lora", f"{self.GGUF}:0.5", "-o", out,
+                         keys="output change rounding tensors")
+        self.assertEqual(made["rounding"], 0)
+        self.assertGreater(made["change"], 0.01)
+        for t in made["tensors"]:
+            self.assertEqual((t["from"], t["to"], t["added"]), ("F32", "F32", False))
+        for a, b in zip(self.logits(out), self.logits(self.BASE, "--lora", self.PEFT), strict=True):
+            self.assertAlmostEqual(a, b, delta=1e-4)
+        self.rullama("merge", self.BASE, "--lora", f"{self.PEFT}:0", "-o", out, "--force")
+        self.assertEqual(out.read_bytes(), self.BASE.read_bytes())
+
+    def test_type_and_report(self):
+        out = self.folder / "merged.gguf"
+        done = self.rullama("merge", self.BASE, "--lora", f"{self.PEFT}:0.1", "-o", out, "--type", "q4_0")
+        self.assertRegex(done.stdout, r"'blk.0.attn_q.weight' +F32 -> Q4_0 ")
+        self.assertRegex(done.stdout, r"\n31 tensors of .* changed, by 1.8\d %; rounding is \d{3} % of that\n\Z")
+        self.assertIn("--type F16 or Q8_0", done.stderr)
+        formats = self.json("inspect", out, keys="formats")["formats"]
+        self.assertEqual(formats["Q4_0"]["tensors"], 31)
+
+    def test_refusals_leave_nothing(self):
+        out = self.folder / "merged.gguf"
+        ok = ("--lora", self.PEFT, "-o", out)
+        self.refused("merge", self.BASE, "-o", out, code=2, names="--lora")
+        self.refused("merge", self.BASE, "--lora", self.PEFT, code=2, names="--output")
+        self.refused("merge", self.BASE, *ok, "--type", "Q2_K", code=2, names="Q2_K")
+        self.refused("merge", "/no/file.gguf", *ok, names="/no/file.gguf")
+        self.refused("merge", self.BASE, "--lora", "/no/adapter", "-o", out, names="/no/adapter")
+        self.refused("merge", GEMMA3, *ok, names="another model")
+        self.refused("merge", self.BASE, *ok, "--type", "Q4_K", names=["blk.0.attn_q.weight", "--type"])
+        self.refused("merge", self.BASE, "--lora", self.PEFT, "-o", self.folder / "no" / "x.gguf", names="no/x.gguf")
+        self.refused("merge", self.BASE, "--lora", self.PEFT, "-o", self.folder, names=str(self.folder))
+        self.assertEqual(self.left(), [])
+
+    def test_no_file_of_the_user_is_lost(self):
+        model, adapter, link = self.folder / "m.gguf", self.folder / "a.gguf", self.folder / "link.gguf"
+        model.write_bytes(self.BASE.read_bytes())
+        adapter.write_bytes(self.GGUF.read_bytes())
+        link.symlink_to(model)
+        for out in (model, link, adapter):
+            for force in ((), ("--force",)):
+                self.refused("merge", model, "--lora", f"{adapter}:0.5", "-o", out, *force, names=[str(out), "itself"])
+        self.assertEqual(model.read_bytes(), self.BASE.read_bytes())
+        self.assertEqual(adapter.read_bytes(), self.GGUF.read_bytes())
+        other = self.folder / "other.gguf"
+        other.write_text("mine")
+        self.refused("merge", model, "--lora", adapter, "-o", other, names=["other.gguf", "--force"])
+        self.assertEqual(other.read_text(), "mine")
+        self.rullama("merge", model, "--lora", adapter, "-o", other, "--force")
+        self.assertEqual(self.left(), ["a.gguf", "link.gguf", "m.gguf", "other.gguf"])
+
+    @unittest.skipUnless(os.path.exists("/dev/full"), "this system has no /dev/full")
+    def test_a_full_disk_names_what_is_needed(self):
+        link = self.folder / "full.gguf"
+        link.symlink_to("/dev/full")
+        self.refused("merge", self.BASE, "--lora", self.PEFT, "-o", link, names=["full.gguf", "needs 1.4 MB"])
+
+    def test_export_there_and_back(self):
+        gguf, peft = self.folder / "a.gguf", self.folder / "peft" / "adapter_model.safetensors"
+        peft.parent.mkdir()
+        adapted = self.logits(self.BASE, "--lora", self.PEFT)
+        self.rullama("export", self.PEFT, "--model", self.BASE, "-o", gguf)
+        self.assertEqual(self.logits(self.BASE, "--lora", gguf), adapted)
+        made = self.json("export", gguf, "--model", self.BASE, "-o", peft, keys="output pairs")
+        self.assertEqual(made["output"], [str(peft), str(peft.parent / "adapter_config.json")])
+        self.assertEqual(self.logits(self.BASE, "--lora", peft.parent), adapted)
+        config = json.loads((peft.parent / "adapter_config.json").read_text())
+        self.assertEqual((config["peft_type"], config["r"], config["lora_alpha"]), ("LORA", 4, 8))
+        self.assertEqual(sorted(config["target_modules"]),
+                         sorted("q_proj k_proj v_proj o_proj gate_proj up_proj down_proj".split()))
+
+        self.refused("export", gguf, "--model", self.BASE, "-o", peft, names=["adapter_model", "--force"])
+        self.refused("export", gguf, "--model", self.BASE, "-o", gguf, "--force", names="itself")
+        self.refused("export", gguf, "--model", self.BASE, "-o", self.folder / "a.bin", names=[".gguf", ".safetensors"])
+        self.refused("export", gguf, "--model", GEMMA3, "-o", self.folder / "b.gguf", names="another model")
+        self.refused("export", gguf, "-o", self.folder / "b.gguf", code=2, names="--model")
+        self.assertEqual(self.left(), ["a.gguf", "logits.f32", "peft"])
 
 
 class BadFiles(Case):

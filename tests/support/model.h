@@ -36,11 +36,9 @@ inline std::shared_ptr<Backend> backend(Where where) {
   return known = make_gpu_backend(std::move(*device));
 }
 
-inline std::shared_ptr<TextModel> load_model(const std::string& path, std::shared_ptr<Backend> backend,
+inline std::shared_ptr<TextModel> load_model(std::shared_ptr<const ByteSource> source, std::shared_ptr<Backend> backend,
                                              const WeightOptions& options = {}) {
-  auto source = open_mapped(path);
-  if (!source) return ADD_FAILURE() << source.error().message, nullptr;
-  auto file = Gguf::read(*source);
+  auto file = Gguf::read(std::move(source));
   if (!file) return ADD_FAILURE() << file.error().message, nullptr;
   auto config = read_gemma_config(*file);
   if (!config) return ADD_FAILURE() << config.error().message, nullptr;
@@ -53,6 +51,13 @@ inline std::shared_ptr<TextModel> load_model(const std::string& path, std::share
   if (const GgufTensor* t = file->tensor("per_layer_token_embd.weight"))
     model->per_layer_table = {file->source(), t->offset, {*t->dtype, row_major(*t)}};
   return model;
+}
+
+inline std::shared_ptr<TextModel> load_model(const std::string& path, std::shared_ptr<Backend> backend,
+                                             const WeightOptions& options = {}) {
+  auto source = open_mapped(path);
+  if (!source) return ADD_FAILURE() << source.error().message, nullptr;
+  return load_model(*source, std::move(backend), options);
 }
 
 inline std::shared_ptr<TextModel> load_golden_model(const std::string& name, Where where,
