@@ -164,6 +164,32 @@ TEST(AdapterFile, ScalesThatDifferSurviveGguf) {
   }
 }
 
+// Settings made from the adapter alone mean the same, also where ranks and scales differ.
+TEST(AdapterFile, SettingsOfAnAdapterDescribeIt) {
+  const auto model = load_golden_model("g4-e2b.f32", Where::cpu);
+  Adapter all;
+  for (const auto& [target, rank] : {std::pair{Target::q, 2u}, {Target::down, 3u}, {Target::lm_head, 2u}}) {
+    LoraSetup setup;
+    setup.targets = {target};
+    setup.rank = rank;
+    setup.alpha = static_cast<float>(2 * rank + 1);
+    auto made = make_adapter(*model, setup);
+    ASSERT_TRUE(made) << made.error().message;
+    all.pairs.insert(all.pairs.end(), made->pairs.begin(), made->pairs.end());
+  }
+  all.pairs[1].scale = 7;
+  MemorySink sink;
+  ASSERT_TRUE(write_adapter(sink, all, settings_of(all), *model->backend));
+  const auto file = Safetensors::read(sink.source("written.safetensors"));
+  ASSERT_TRUE(file) << file.error().message;
+  const auto settings = settings_from_json(*file->metadata("adapter_config"), "inside");
+  ASSERT_TRUE(settings) << settings.error().message;
+  EXPECT_EQ(settings->modules, (std::vector<std::string>{"q_proj", "down_proj", "lm_head"}));
+  const auto again = read_adapter(*file, &*settings, host_of(*model));
+  ASSERT_TRUE(again) << again.error().message;
+  expect_same(*model, all, *again);
+}
+
 TEST(AdapterFile, PatternsGiveAModuleItsRankAndAlpha) {
   const auto s = settings_from_json(
       R"({"peft_type":"LORA","r":8,"lora_alpha":16,"target_modules":["q_proj"],
