@@ -19,6 +19,7 @@
 #include "base/utf8.h"
 #include "cli/output.h"
 #include "host/native/mapped_file.h"
+#include "runtime/load.h"
 
 namespace rullama::cli {
 
@@ -107,9 +108,7 @@ Result<Header> read_header(const std::string& model) {
   if (!source) return failed(source);
   auto file = Gguf::read(*source);
   if (!file) return failed(file);
-  auto vocabulary = read_vocabulary(*file);
-  if (!vocabulary) return failed(vocabulary);
-  auto tokenizer = Tokenizer::create(std::move(*vocabulary));
+  auto tokenizer = read_tokenizer(*file);
   if (!tokenizer) return failed(tokenizer);
   const auto format = format_of(*tokenizer, *file);
   const bool chat = format && published_as_chat(*file, *stored);

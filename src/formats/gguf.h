@@ -46,6 +46,7 @@ struct GgufTensor {
 // What files may hold; models have a few thousand tensors and half a million strings.
 inline constexpr std::uint64_t kMaxGgufTensors = 1u << 17, kMaxGgufKeys = 1u << 16, kMaxGgufTensorName = 63;
 inline constexpr std::uint64_t kMaxGgufHeader = 256u << 20;  // bytes
+inline constexpr std::uint64_t kMaxGgufText = 16u << 20;     // bytes of one text; chat templates have a few thousand
 inline constexpr std::uint64_t kMaxGgufEntries = 1u << 21;   // of an array of strings, or one for get_numbers
 
 class Gguf {

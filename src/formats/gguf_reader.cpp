@@ -97,8 +97,7 @@ class GgufReader {
     std::memcpy(&value, piece->data(), sizeof value);
     return value;
   }
-  Result<std::string_view> string(std::string_view what,
-                                  std::uint64_t longest = std::numeric_limits<std::uint64_t>::max()) {
+  Result<std::string_view> string(std::string_view what, std::uint64_t longest) {
     auto length = number<std::uint64_t>(what);
     if (!length) return failed(length);
     if (*length > longest) return wrong(what, " has a length of ", *length, " bytes; at most ", longest, " can be");
@@ -186,7 +185,7 @@ class GgufReader {
       if (auto piece = take(value.count * each, what); !piece) return failed(piece);
     } else {
       for (std::uint64_t i = 0; i < value.count; i++)
-        if (auto s = string(what); !s) return failed(s);
+        if (auto s = string(what, kMaxGgufText); !s) return failed(s);
     }
     value.data = head_.subspan(start, at_ - start);
     return value;

@@ -1,5 +1,7 @@
 #include "runtime/load.h"
 
+#include <optional>
+
 #include "base/text.h"
 
 namespace rullama {
@@ -12,23 +14,41 @@ HostTable host_table(const Gguf& file) {
   return {file.source(), tensor->offset, {*tensor->dtype, row_major(*tensor)}};
 }
 
-}  // namespace
+// The errors of what is read out of a file name a key or a tensor: here they get the file.
+template <class T>
+Result<T> in_file(const Gguf& file, Result<T> result) {
+  if (!result) result.error().message = cat(quote(file.source()->name(), 200), ": ", result.error().message);
+  return result;
+}
 
-Result<ModelFile> read_model_file(std::shared_ptr<const ByteSource> source) {
-  auto file = Gguf::read(std::move(source));
-  if (!file) return failed(file);
+Result<Tokenizer> tokenizer_of(const Gguf& file, std::optional<std::uint32_t> rows) {
+  auto vocabulary = read_vocabulary(file);
+  if (!vocabulary) return failed(vocabulary);
+  if (rows && vocabulary->tokens.size() != *rows)
+    return fail(cat("key 'tokenizer.ggml.tokens' has ", vocabulary->tokens.size(),
+                    " entries and tensor 'token_embd.weight' ", *rows, " rows; they must be equal"));
+  return Tokenizer::create(std::move(*vocabulary));
+}
+
+Result<ModelFile> parts_of(std::shared_ptr<const Gguf> file) {
   auto config = read_gemma_config(*file);
   if (!config) return failed(config);
   if (auto ok = check_gemma_weights(*file, *config, {}); !ok) return failed(ok);
-  auto vocabulary = read_vocabulary(*file);
-  if (!vocabulary) return failed(vocabulary);
-  if (vocabulary->tokens.size() != config->vocab)
-    return fail(cat("key 'tokenizer.ggml.tokens' has ", vocabulary->tokens.size(),
-                    " entries and tensor 'token_embd.weight' ", config->vocab, " rows; they must be equal"));
-  auto tokenizer = Tokenizer::create(std::move(*vocabulary));
+  auto tokenizer = tokenizer_of(*file, config->vocab);
   if (!tokenizer) return failed(tokenizer);
   config->suppressed.assign(tokenizer->suppressed().begin(), tokenizer->suppressed().end());
-  return ModelFile{std::make_shared<const Gguf>(std::move(*file)), std::move(*config), std::move(*tokenizer)};
+  return ModelFile{std::move(file), std::move(*config), std::move(*tokenizer)};
+}
+
+}  // namespace
+
+Result<Tokenizer> read_tokenizer(const Gguf& file) { return in_file(file, tokenizer_of(file, {})); }
+
+Result<ModelFile> read_model_file(std::shared_ptr<const ByteSource> source) {
+  auto read = Gguf::read(std::move(source));
+  if (!read) return failed(read);
+  const auto file = std::make_shared<const Gguf>(std::move(*read));
+  return in_file(*file, parts_of(file));
 }
 
 Result<std::shared_ptr<const TextModel>> load_text_model(const ModelFile& file, std::shared_ptr<Backend> backend,

@@ -17,6 +17,8 @@ struct ModelFile {
   Tokenizer tokenizer;
 };
 
+[[nodiscard]] Result<Tokenizer> read_tokenizer(const Gguf& file);
+
 // Everything that can be wrong with a file is found here, before a device is asked for.
 [[nodiscard]] Result<ModelFile> read_model_file(std::shared_ptr<const ByteSource> source);
 

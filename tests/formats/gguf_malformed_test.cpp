@@ -122,7 +122,8 @@ const std::vector<Case>& cases() {
       {"G10_count_wraps", [](Parts& p) { add_array(p, "k", 10, (1ull << 61) + 1, "12345678"); }, "key 'k' has 2305843"},
       {"G10_count_max", [](Parts& p) { add_array(p, "k", 0, ~0ull, ""); }, "key 'k' has 18446744073709551615 entries"},
       {"G10_strings_2_62", [](Parts& p) { add_array(p, "k", 8, 1ull << 62, ""); }, "key 'k' has 4611686018427387904"},
-      {"G11_string_max", [](Parts& p) { p.set("k", GgufType::string, raw(~0ull)); }, "within the value of key 'k'"},
+      {"G11_string_max", [](Parts& p) { p.set("k", GgufType::string, raw(~0ull)); },
+       "the value of key 'k' has a length"},
       {"G11_string_long", [](Parts& p) { p.set("k", GgufType::string, raw(9999ull)); }, "within the value of key 'k'"},
       {"G11_in_array", [](Parts& p) { add_array(p, "k", 8, 2, text("a") + raw(9999ull)); }, "the value of key 'k'"},
       {"G12_key_twice", [](Parts& p) { p.set("a.count", GgufType::u8, "x"); }, "key 'a.count' occurs twice"},
@@ -293,7 +294,10 @@ TEST(MalformedGgufTable, LargeFilesCostLittle) {
   } large[] = {
       {start(1ull << 34, 0), "tensor count 17179869184 is above the limit"},
       {start(0, 1ull << 35), "metadata count 34359738368 is above the limit"},
-      {start(0, 1) + text("k") + raw(std::uint32_t{8}) + raw(1ull << 39), "more than 268.4 MB of metadata"},
+      {start(0, 1) + text("k") + raw(std::uint32_t{8}) + raw(1ull << 39),
+       "the value of key 'k' has a length of 549755813888"},
+      {start(0, 1) + text("k") + raw(std::uint32_t{8}) + raw(100ull << 20),
+       "the value of key 'k' has a length of 104857600"},
       {start(0, 1) + array + raw(std::uint32_t{8}) + raw(1ull << 36), "key 'k' has 68719476736 strings"},
       {start(0, 1) + array + raw(std::uint32_t{0}) + raw(1ull << 39), "more than 268.4 MB of metadata"},
   };
