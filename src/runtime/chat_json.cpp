@@ -168,6 +168,10 @@ Result<Message> message_of(const Json& json, const std::string& where) {
     if (!response) return failed(response);
     message.tool_results.push_back({text_member(item, "name"), std::move(*response)});
   }
+  const bool tool = message.role == Role::tool && json.contains("content");
+  if (!member(json, "content").is_structured() && !member(json, "content").is_string() && !tool &&
+      message.tool_calls.empty() && message.tool_results.empty() && message.thinking.empty())
+    return fail(cat(where, " has no \"content\": a text, or a list of parts"));
   return message;
 }
 

@@ -1,10 +1,20 @@
 #include "runtime/runner.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/text.h"
 
 namespace rullama {
+namespace {
+
+bool all_finite(std::span<const float> values) {
+  std::uint32_t largest = 0;  // in bits: the order of absolute values, with what is no number above all
+  for (const float v : values) largest = std::max(largest, std::bit_cast<std::uint32_t>(v) & 0x7fffffffu);
+  return largest < 0x7f800000u;
+}
+
+}  // namespace
 
 Result<> HostTable::rows(std::span<const Token> ids, std::span<float> out) const {
   const std::uint64_t columns = desc.shape.back(), bytes = row_bytes(desc.dtype, columns);
@@ -98,6 +108,9 @@ Result<> Runner::run(std::span<const Token> ids, std::uint32_t position, std::ui
   if (!p.out.logits) return {};
   logits.resize(p.out.logits.shape().elements());
   if (auto ok = p.program->read(p.out.logits, std::as_writable_bytes(std::span(logits))); !ok) return ok;
+  if (!all_finite(logits))
+    return fail(cat("the model's logits are no numbers after ", position + ids.size(),
+                    " tokens: the file's weights are damaged, or too large for fast kernels, which --exact avoids"));
   const std::uint32_t vocab = model_->config.vocab;
   for (const std::uint32_t id : model_->config.suppressed)
     for (std::size_t row = 0; row < logits.size(); row += vocab) logits[row + id] = -3.0e38f;

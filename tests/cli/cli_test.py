@@ -78,7 +78,7 @@ class Commands(Case):
         for args, named in [(("inspect", "/no/file.gguf"), "/no/file.gguf"),
                             (("run", "/no/file.gguf", "x"), "/no/file.gguf"),
                             (("run", "nosuch:1b", "x"), "nosuch:1b"), (("inspect", self.folder), str(self.folder)),
-                            (("run", GEMMA3, "x", "--device", "toaster"), "--device cpu"),
+                            (("run", GEMMA3, "x", "--device", "toaster"), "'toaster'"),
                             (("run", GEMMA3, *CPU), "prompt"), (("run", GEMMA3, *CPU, "--tokens", "1,99999"), "99999"),
                             (("run", GEMMA3, *CPU, "--tokens", "1,x"), "x"),
                             (("run", GEMMA3, *CPU, "x", "--tokens", "1"), "--tokens"),
@@ -126,10 +126,12 @@ class Commands(Case):
         file.write_text('[{"role": "user", "content": "hi"}]')
         made = self.json("render", GEMMA3, file, keys="text tokens opens_thought")
         self.assertEqual(made["text"], "<bos><start_of_turn>user\nhi<end_of_turn>\n<start_of_turn>model\n")
-        for wrong in ["", "[", "7", '[{"role": "king", "content": "x"}]']:
+        for wrong, *named in [("", "JSON"), ("[", "line 1"), ("7", "list"), ('[{"role": "king", "content": "x"}]', "king"),
+                              ('[{"role": "user"}]', "message 1", "content"),
+                              ('[{"role": "user", "content": "x"}, {"role": "assistant", "content": null}]', "message 2")]:
             with self.subTest(wrong=wrong):
                 file.write_text(wrong)
-                self.refused("render", GEMMA3, file, names="")
+                self.refused("render", GEMMA3, file, names=[str(file), *named])
 
     def test_logits(self):
         made = self.json("logits", GEMMA3, "hello", *CPU, "--raw", "--top", "3", "--all", keys="tokens positions")

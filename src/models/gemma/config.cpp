@@ -33,7 +33,7 @@ class Keys {
     if (!has(key)) return missing(key), std::vector<std::uint32_t>(layers, lo);
     std::vector<std::uint32_t> values = take(file_.per_layer_u32(full(key), layers));
     values.resize(layers, lo);
-    for (const std::uint32_t v : values) bounded(key, v, lo, hi);
+    for (std::uint32_t& v : values) v = bounded(key, v, lo, hi);
     return values;
   }
   // A finite number, at least `lo` (or above it, if `open`).

@@ -2,8 +2,11 @@
 
 #include <hwy/cache_control.h>
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "formats/dtype/q4_k_q5_k.h"
 #include "formats/dtype/q4_q5.h"
@@ -132,9 +135,17 @@ void DotCodes(const Codes& x, const Weight& w, std::size_t first, std::size_t la
 
 void EncodeRow(const float* x, std::size_t columns, std::int16_t* codes, float* scales, float* sums) {
   for (std::size_t run = 0; run < columns / 32; run++, x += 32, codes += 32) {
-    float largest = 0;
-    for (int i = 0; i < 32; i++) largest = largest < std::fabs(x[i]) ? std::fabs(x[i]) : largest;
-    const float scale = largest / 32767, inverse = scale > 0 ? 1 / scale : 0;
+    std::uint32_t bits = 0;  // of the largest absolute value; those of what is no number are above all numbers'
+    for (int i = 0; i < 32; i++) {
+      const auto absolute = std::bit_cast<std::uint32_t>(x[i]) & 0x7fffffffu;
+      bits = bits < absolute ? absolute : bits;
+    }
+    if (bits >= 0x7f800000u) {
+      std::fill_n(codes, 32, std::int16_t{0});
+      scales[run] = sums[run] = std::numeric_limits<float>::quiet_NaN();
+      continue;
+    }
+    const float scale = std::bit_cast<float>(bits) / 32767, inverse = scale > 0 ? 1 / scale : 0;
     int sum = 0;
     for (int i = 0; i < 32; i++) {
       const float scaled = x[i] * inverse;
