@@ -13,6 +13,12 @@ void on_interrupt(int) {
   signalled = 1;
 }
 
+void on_lost_page(int) {
+  static constexpr char said[] = "rullama: the model's file became shorter, or its disk failed, while it was in use\n";
+  [[maybe_unused]] const auto written = write(STDERR_FILENO, said, sizeof said - 1);
+  _exit(1);
+}
+
 }  // namespace
 
 InterruptScope::InterruptScope() {
@@ -26,5 +32,12 @@ InterruptScope::InterruptScope() {
 InterruptScope::~InterruptScope() { sigaction(SIGINT, &before_, nullptr); }
 
 bool InterruptScope::interrupted() const { return signalled != 0; }
+
+void watch_mapped_files() {
+  struct sigaction action{};
+  action.sa_handler = on_lost_page;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGBUS, &action, nullptr);
+}
 
 }  // namespace rullama::cli

@@ -1,4 +1,4 @@
-// Ctrl-C as something to ask about, instead of the end of the program.
+// Signals: Ctrl-C as something to ask about, and files that are cut while they are used.
 #pragma once
 
 #include <csignal>
@@ -17,5 +17,8 @@ class InterruptScope {
  private:
   struct sigaction before_{};
 };
+
+// From now on the program ends with a sentence and status 1 when a mapped file loses the bytes that are read of it.
+void watch_mapped_files();
 
 }  // namespace rullama::cli

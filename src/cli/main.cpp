@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/interrupt.h"
 #include "cli/output.h"
 
 namespace {
@@ -52,6 +53,7 @@ int run(const Task& task) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  watch_mapped_files();
   CLI::App app{"Runs Gemma models from GGUF files on a GPU, or on the CPU.", "rullama"};
   Task task;
   app.set_version_flag("--version", "rullama " RULLAMA_VERSION);

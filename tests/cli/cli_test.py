@@ -219,6 +219,37 @@ class Run(Case):
         self.assertEqual(len(self.json(*args, "--slide", keys=self.KEYS)["tokens"]), 40)
         self.refused("run", GEMMA3, *GREEDY, "many words " * 40, "-c", "16", names=["16", "-c"])
 
+    def test_D3_past_the_window(self):
+        """80 tokens past a window of 16, as a reference with full masks has them; a context of 64 ends or slides."""
+        all = json.loads((MODELS.parent / "expected/past_the_window.json").read_text())
+        for name, expected in all.items():
+            with self.subTest(model=name):
+                ids = ",".join(map(str, expected["prompt"]))
+                args = ("run", MODELS / f"{name}.gguf", *GREEDY, "--seed", "3", "--exact", "--kv-type", "f32",
+                        "--ignore-eos", "-n", "80", "--tokens", ids)
+                sure = next((i for i, m in enumerate(expected["greedy_margin"]) if m < 1e-3), 80)
+                self.assertEqual(self.json(*args, keys=self.KEYS)["tokens"][:sure], expected["greedy"][:sure])
+                short = self.json(*args, "-c", "64", keys=self.KEYS)["tokens"]
+                self.assertEqual(short, expected["greedy"][: len(short)])
+                self.assertIn(len(short), (59, 60))
+                self.assertRegex(self.rullama(*args, "-c", "64").stderr, "context of 64 positions is full")
+                self.assertEqual(len(self.json(*args, "-c", "64", "--slide", keys=self.KEYS)["tokens"]), 80)
+
+    def test_D6_no_half_characters(self):
+        def told(ids):
+            return self.json("tokenize", GEMMA3, "--ids", ",".join(map(str, ids)), keys="text")["text"]
+        ids = self.json("tokenize", GEMMA3, "\U0001FAE9", "--no-bos", keys="ids")["ids"]
+        self.assertEqual(len(ids), 4, "the tiny vocabulary has it as bytes")
+        self.assertEqual([told(ids), told(ids[:2]), told(ids[2:3])], ["\U0001FAE9", "\ufffd", "\ufffd"])
+        for seed in range(4):  # hot: the text is full of loose bytes
+            args = ("run", GEMMA3, *CPU, "--raw", "x", "--temp", "50", "--top-k", "0", "--top-p", "1", "--seed", seed,
+                    "-n", "60", "--ignore-eos")
+            made = self.json(*args, keys=self.KEYS)
+            streamed = subprocess.run([PROGRAM, *map(str, args)], stdin=subprocess.DEVNULL, capture_output=True,
+                                      env=self.env, timeout=WALL_LIMIT).stdout
+            self.assertEqual(streamed.decode(), made["text"] + "\n")
+            self.assertEqual(made["text"], told(made["tokens"]))
+
     def test_prompt_cache(self):
         cache = self.folder / "prompt.cache"
         args = ("run", GEMMA3, *GREEDY, "hello hello hello", "-n", "8", "-v")
@@ -413,6 +444,19 @@ class BadFiles(Case):
                           (shape + 20, struct.pack("<Q", 7)), (shape - 4, struct.pack("<I", 2**32 - 1))]:
             with self.subTest(at=at - shape, value=value):
                 self.rejected(data[:at] + value + data[at + len(value) :], name.decode())
+
+
+    def test_a_file_that_is_cut_while_it_is_used(self):
+        file = self.folder / "model.gguf"
+        file.write_bytes(GEMMA3.read_bytes())
+        with subprocess.Popen([PROGRAM, "run", file, *GREEDY, "x", "--ignore-eos", "--slide", "-c", "64"],
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              env=self.env) as running:
+            self.assertTrue(running.stdout.read(1))
+            os.truncate(file, 4096)
+            said = running.communicate(timeout=WALL_LIMIT)[1].decode()
+        self.assertEqual(running.returncode, 1, said)
+        self.assertRegex(said, r"\Arullama: [^\n]+ became shorter[^\n]+\n\Z")
 
 
 class Terminal:
