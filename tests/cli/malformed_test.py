@@ -285,9 +285,13 @@ class Malformed(cli_test.Case):
             gguf.body = gguf.body[:at] + value + gguf.body[at + len(value) :]
             file.write_bytes(gguf.bytes())
             return file
+        known = self.json("devices", keys="devices")["devices"]
+        devices = ["cpu", "gpu"] if len(known) > 1 else ["cpu"]
         for scale in (math.nan, math.inf):  # of one block
             file = damaged("blk.3.ffn_down.weight", struct.pack("<e", scale))
-            self.refused("run", file, *GREEDY, "x", "-n", "4", names=["no numbers"])
+            for device in devices:
+                with self.subTest(scale=scale, device=device):
+                    self.refused("run", file, "--raw", "x", "-n", "4", "--device", device, names=["no numbers"])
         file = damaged("output_norm.weight", struct.pack("<f", math.nan) * 64)
         for command in (("run", *GREEDY, "x", "-n", "4"), ("run", *CPU, "--raw", "x", "-n", "4"),
                         ("logits", *CPU, "--raw", "x"), ("perplexity", "/dev/stdin", *CPU)):
