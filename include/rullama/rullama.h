@@ -6,3 +6,4 @@
 #include "rullama/result.h"
 #include "rullama/sampling.h"
 #include "rullama/session.h"
+#include "rullama/training.h"

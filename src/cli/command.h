@@ -23,6 +23,7 @@ void add_logits(CLI::App& app, Task& task);
 void add_perplexity(CLI::App& app, Task& task);
 void add_bench(CLI::App& app, Task& task);
 CLI::App* add_bench_ops(CLI::App* bench, Task& task);  // `rullama bench ops`
+void add_finetune(CLI::App& app, Task& task);
 void add_merge(CLI::App& app, Task& task);
 void add_export(CLI::App& app, Task& task);
 void add_completion(CLI::App& app, Task& task);

@@ -85,11 +85,15 @@ CLI::Option* add_lora_option(CLI::App* command, std::vector<std::string>& adapte
       ->type_name("FILE[:SCALE]");
 }
 
-void add_model_options(CLI::App* command, ModelOptions& o) {
+void add_device_options(CLI::App* command, ModelOptions& o) {
   add_model_argument(command, o.model);
   command->add_option("--device", o.device,
                       "cpu, gpu, an index or a part of a name of `rullama devices`; default: the best");
   command->add_option("--threads", o.threads, "Threads of the CPU device; 0: all cores")->check(CLI::Range(0, 1024));
+}
+
+void add_model_options(CLI::App* command, ModelOptions& o) {
+  add_device_options(command, o);
   command->add_option("-c,--ctx-size", o.context, "Positions of the context; 0: the model's, at most 4096");
   command->add_option("-b,--batch", o.batch, "Tokens of a prompt that are processed at a time")
       ->check(CLI::Range(1, 65536))

@@ -62,7 +62,7 @@ int main(int argc, char** argv) {
       "MODEL is a path to a GGUF file or a name in Ollama's store, such as gemma3:270m.\n"
       "`rullama COMMAND --help` shows a command's options and examples.");
   for (const auto add : {add_run, add_list, add_devices, add_inspect, add_tokenize, add_render, add_logits,
-                         add_perplexity, add_bench, add_merge, add_export, add_completion})
+                         add_perplexity, add_bench, add_finetune, add_merge, add_export, add_completion})
     add(app, task);
   try {
     app.parse(argc, argv);

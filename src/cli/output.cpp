@@ -42,6 +42,21 @@ void note(std::string_view sentence) {
   write(stderr, cat("rullama: ", sentence, "\n"));
 }
 
+void note_line(std::string_view line) {
+  std::fflush(stdout);
+  write(stderr, cat(line, "\n"));
+}
+
+void StatusLine::show(std::string_view text) {
+  write(stderr, cat("\r", text, "\033[K"));
+  open_ = true;
+}
+
+void StatusLine::keep() {
+  if (open_) write(stderr, "\n");
+  open_ = false;
+}
+
 std::string without_controls(std::string_view text) {
   std::string out;
   out.reserve(text.size());

@@ -23,6 +23,9 @@ void put_json(const Json& value);     // as one line
 // "rullama: SENTENCE" on stderr.
 void note(std::string_view sentence);
 
+// The same without the name of the program, for what comes in several lines.
+void note_line(std::string_view line);
+
 // Without the control characters by which a text could steer a terminal; newlines and tabs stay.
 [[nodiscard]] std::string without_controls(std::string_view text);
 
@@ -30,6 +33,20 @@ void note(std::string_view sentence);
 void put_table(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& right = {});
 
 [[nodiscard]] std::string fixed(double value, int digits);  // "12.34"
+
+// A line on stderr that is drawn again and again. For a terminal only.
+class StatusLine {
+ public:
+  StatusLine() = default;
+  ~StatusLine() { keep(); }
+  StatusLine(const StatusLine&) = delete;
+  StatusLine& operator=(const StatusLine&) = delete;
+  void show(std::string_view text);
+  void keep();  // what is shown stays, the next one comes below
+
+ private:
+  bool open_ = false;
+};
 
 // A bar on stderr, if that is a terminal and the work takes long enough to be worth one.
 class ProgressBar {

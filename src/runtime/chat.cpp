@@ -94,6 +94,7 @@ Result<RenderedPrompt> render_gemma3(const std::vector<Message>& messages, const
     out.control("<start_of_turn>");
     out.text(users_turn ? "user\n" : "model\n");
     if (m == first) out.text(prefix);
+    if (!users_turn) out.answer(m - messages.begin());
     for (const ContentPart& part : m->content) {
       switch (part.kind) {
         case ContentPart::Kind::text: out.text(trimmed(part.text)); break;
@@ -106,6 +107,7 @@ Result<RenderedPrompt> render_gemma3(const std::vector<Message>& messages, const
     }
     out.control("<end_of_turn>");
     out.text("\n");
+    out.answer({});
   }
   if (options.add_generation_prompt) {
     out.control("<start_of_turn>");
@@ -114,15 +116,20 @@ Result<RenderedPrompt> render_gemma3(const std::vector<Message>& messages, const
   return out.take();
 }
 
-Result<std::vector<Token>> encode(const Tokenizer& tokenizer, const RenderedPrompt& prompt) {
+Result<std::vector<Token>> encode(const Tokenizer& tokenizer, std::span<const Segment> segments) {
   std::vector<Token> ids;
-  for (const Segment& segment : prompt.segments) {
+  std::string run;
+  for (std::size_t i = 0; i < segments.size(); i++) {
+    const Segment& segment = segments[i];
     if (segment.control) {
       const auto id = segment.text == "<bos>" && tokenizer.bos() ? tokenizer.bos() : tokenizer.marker(segment.text);
       if (!id) return fail(cat("the model's vocabulary has no token ", segment.text, ", which the chat format needs"));
       ids.push_back(*id);
     } else {
-      std::ranges::copy(tokenizer.encode(segment.text, {Markup::none}), std::back_inserter(ids));
+      run += segment.text;
+      if (i + 1 < segments.size() && !segments[i + 1].control) continue;
+      std::ranges::copy(tokenizer.encode(run, {Markup::none}), std::back_inserter(ids));
+      run.clear();
     }
   }
   return ids;

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -78,12 +79,13 @@ struct RenderOptions {
 struct Segment {
   std::string text;
   bool control = false;
+  std::optional<std::size_t> answer = {};  // the assistant message of which it is what the model says
   friend bool operator==(const Segment&, const Segment&) = default;
 };
 
 struct RenderedPrompt {
-  std::vector<Segment> segments;  // no two plain ones next to each other: each is encoded as one run
-  bool opens_thought = false;     // the prompt ends inside a thought, so the answer begins there
+  std::vector<Segment> segments;
+  bool opens_thought = false;  // the prompt ends inside a thought, so the answer begins there
 
   [[nodiscard]] std::string text() const;  // all segments in a row, as a template would have it
 };
@@ -91,9 +93,12 @@ struct RenderedPrompt {
 // Errors: roles that the format cannot express, and where.
 [[nodiscard]] Result<RenderedPrompt> render(const std::vector<Message>& messages, const RenderOptions& options);
 
-// What a user typed stays text even if it reads like a marker. An error names the control token that the vocabulary
-// lacks.
-[[nodiscard]] Result<std::vector<Token>> encode(const Tokenizer& tokenizer, const RenderedPrompt& prompt);
+// What a user typed stays text even if it reads like a marker. Plain text is encoded in runs from one control token to
+// the next. An error names the control token that the vocabulary lacks.
+[[nodiscard]] Result<std::vector<Token>> encode(const Tokenizer& tokenizer, std::span<const Segment> segments);
+[[nodiscard]] inline Result<std::vector<Token>> encode(const Tokenizer& tokenizer, const RenderedPrompt& prompt) {
+  return encode(tokenizer, prompt.segments);
+}
 
 // Without the white space that Python's str.strip removes at both ends (Unicode's, and the separators 1C to 1F).
 [[nodiscard]] std::string_view trimmed(std::string_view text);

@@ -282,6 +282,7 @@ class Gemma4Renderer {
     tail_ = Tail::text;
     if (!model || !in_model_turn_) open_turn(model ? "model" : role_name(m.role));
     in_model_turn_ = model;
+    if (model) out_.answer(i);
 
     const bool after_last_user = !last_user_ || i > *last_user_;
     if (!m.thinking.empty() && (after_last_user || (options_.keep_thinking && !m.tool_calls.empty()))) {
@@ -298,6 +299,7 @@ class Gemma4Renderer {
       tail_ = Tail::call;
     }
     const bool answered = results(i);
+    if (model) out_.answer(i);
     if (answered) tail_ = Tail::result;
     const bool has_content = content(m);
 
@@ -309,6 +311,7 @@ class Gemma4Renderer {
       out_.control("<|tool_response>");  // the caller's turn to answer
     else if (!goes_on && !(answered && !has_content && last))
       close_turn();
+    out_.answer({});
   }
 
   // The results that belong to message i: its own or those of the tool messages behind it.
@@ -337,7 +340,8 @@ class Gemma4Renderer {
   }
 
   void result(const std::string& name, const Value& response) {
-    out_.control("<|tool_response>");
+    out_.control("<|tool_response>");  // the first one is how the model ends its calls
+    out_.answer({});
     out_.text("response:" + name + "{");
     if (response.is_object()) {
       notation_.members(response, false);

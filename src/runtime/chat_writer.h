@@ -10,16 +10,20 @@ namespace rullama {
 
 class PromptWriter {
  public:
-  void control(std::string_view token) { prompt_.segments.push_back({std::string(token), true}); }
+  void control(std::string_view token) { prompt_.segments.push_back({std::string(token), true, answer_}); }
   void text(std::string_view text) {
     if (text.empty()) return;
-    if (prompt_.segments.empty() || prompt_.segments.back().control) prompt_.segments.push_back({});
-    prompt_.segments.back().text += text;
+    std::vector<Segment>& all = prompt_.segments;
+    if (all.empty() || all.back().control || all.back().answer != answer_) all.push_back({"", false, answer_});
+    all.back().text += text;
   }
+  // What follows is said by the model in this message; nothing: it is said to the model.
+  void answer(std::optional<std::size_t> message) { answer_ = message; }
   void opens_thought() { prompt_.opens_thought = true; }
   [[nodiscard]] RenderedPrompt take() { return std::move(prompt_); }
 
  private:
+  std::optional<std::size_t> answer_;
   RenderedPrompt prompt_;
 };
 

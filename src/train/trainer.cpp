@@ -328,9 +328,10 @@ Result<std::vector<float>> Trainer::gradient(std::size_t pair, bool of_b) const 
   return values;
 }
 
-Result<> Trainer::save(ByteSink& sink) const {
+Result<> Trainer::save(ByteSink& sink, std::string_view note) const {
   SafetensorsWriter writer;
   writer.set_metadata("steps", cat(impl_->steps));
+  if (!note.empty()) writer.set_metadata("note", note);
   std::vector<const Tensor*> order;
   for (const Parameter& p : impl_->parameters) {
     for (std::size_t which = 0; which < 3; which++) {

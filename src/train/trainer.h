@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "formats/safetensors.h"
@@ -59,9 +60,10 @@ class Trainer {
   // Bytes of intermediate results of a training batch.
   [[nodiscard]] std::uint64_t activation_bytes() const;
 
-  // Adapter, moments and step count, as a safetensors file. A trainer made with the same options goes on from it as if
-  // it had never stopped. `restore` refuses a file of another adapter and then changes nothing.
-  [[nodiscard]] Result<> save(ByteSink& sink) const;
+  // Adapter, moments and step count, as a safetensors file; `note` is the caller's, metadata "note". A trainer made
+  // with the same options goes on from it as if it had never stopped. `restore` refuses a file of another adapter and
+  // then changes nothing.
+  [[nodiscard]] Result<> save(ByteSink& sink, std::string_view note = {}) const;
   [[nodiscard]] Result<> restore(const Safetensors& file);
 
  private:

@@ -67,6 +67,7 @@ class Page(cli_test.Case):
             shutil.copy(file, self.folder / name)
         (self.folder / "letter.txt").write_text("the river runs past the old mill\n" * 4)
         (self.folder / "messages.json").write_text('[{"role": "user", "content": "Hello"}]')
+        shutil.copy(LORA.parent / "finetune" / "facts.jsonl", self.folder / "train.jsonl")
         tool = {"type": "function", "function": {"name": "now", "description": "The time", "parameters": {}}}
         (self.folder / "tools.json").write_text(json.dumps([tool]))
         for title, text in sections().items():

@@ -1,11 +1,11 @@
 // Gemma 3 270M (Q4_K_M) against what another engine computed in f32 with the same weights, decoded exactly. The file is
 // not part of the project: without it in the model cache the tests are skipped.
+#include "support/real_model.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -17,16 +17,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::optional<std::string> real_model() {
-  const char* cache = std::getenv("RULLAMA_MODEL_CACHE");
-  const char* home = std::getenv("HOME");
-  const std::filesystem::path folder =
-      cache ? std::filesystem::path(cache) : std::filesystem::path(home ? home : "") / ".cache" / "rullama-models";
-  const std::filesystem::path file = folder / "gemma-3-270m-q4_k_m.gguf";
-  if (!std::filesystem::exists(file)) return std::nullopt;
-  return file.string();
-}
-
 double log_sum_exp(std::span<const float> logits) {
   const float most = *std::ranges::max_element(logits);
   double sum = 0;
@@ -37,8 +27,8 @@ double log_sum_exp(std::span<const float> logits) {
 class RealModel : public testing::Test {
  protected:
   void SetUp() override {
-    const auto path = real_model();
-    if (!path) GTEST_SKIP() << "needs gemma-3-270m-q4_k_m.gguf in the model cache: run ./try once";
+    const auto path = test::real_model();
+    if (!path) GTEST_SKIP() << test::kNoRealModel;
     auto model = Model::load(*path, {.device = "cpu"});
     ASSERT_TRUE(model) << model.error().message;
     model_.emplace(std::move(*model));
