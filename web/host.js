@@ -264,12 +264,15 @@ export function makeHost(memory) {
       gpu.endPass();
       gpu.encoder.copyBufferToBuffer(objects[source], sourceAt, objects[target], targetAt, bytes);
     },
-    submit(device) {
+    finish(device) {
       const gpu = objects[device];
       gpu.endPass();
-      gpu.device.queue.submit([gpu.encoder.finish()]);
+      const commands = gpu.encoder.finish();
       gpu.encoder = null;
+      return keep(commands);
     },
+    submit(device, commands) { objects[device].device.queue.submit([drop(commands)]); },
+    commands_release(device, commands) { drop(commands); },
     async idle(device) {
       const gpu = objects[device];
       try {

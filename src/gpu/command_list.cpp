@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <utility>
 
 #include "base/text.h"
 
@@ -53,6 +54,8 @@ struct CommandList::Impl {
   std::vector<Command> commands;
   std::vector<Block> blocks;
   std::size_t slots_used = 0;
+  std::vector<Handle> encoded;  // ahead, for the next submission; empty: nothing is
+  bool replayed = false;        // submitted before, so likely to be again
 
   Result<std::size_t> new_slot() {
     if (slots_used == blocks.size() * kSlotsPerBlock) {
@@ -96,8 +99,7 @@ struct CommandList::Impl {
     return {};
   }
 
-  // Encodes and submits some of the commands.
-  void submit(std::span<const Command> some) const {
+  [[nodiscard]] Handle encode(std::span<const Command> some) const {
     const Handle handle = device->handle_;
     rullama_host_begin(handle);
     for (const Command& c : some) {
@@ -107,7 +109,12 @@ struct CommandList::Impl {
       else if (c.runs())
         rullama_host_dispatch(handle, c.kernel->handle_, c.group, c.grid.x, c.grid.y, c.grid.z);
     }
-    rullama_host_submit(handle);
+    return rullama_host_finish(handle);
+  }
+  // What was encoded ahead is no longer what the commands say.
+  void drop_encoded() {
+    for (const Handle made : encoded) rullama_host_commands_release(device->handle_, made);
+    encoded.clear();
   }
   // The commands that are submitted together, from `begin` on: as many again as there were before them.
   [[nodiscard]] std::span<const Command> piece(std::size_t begin) const {
@@ -141,6 +148,7 @@ CommandList::CommandList(std::shared_ptr<Device> device) : impl_(std::make_uniqu
 }
 
 CommandList::~CommandList() {
+  impl_->drop_encoded();
   for (const Impl::Command& c : impl_->commands)
     if (c.group) rullama_host_bind_group_release(impl_->device->handle_, c.group);
 }
@@ -192,6 +200,7 @@ Result<std::size_t> CommandList::add(const Kernel& kernel, std::span<const Bindi
     auto why = impl.device->check(cat("binding the buffers of kernel ", kernel.name()));
     return why ? refuse(ErrorCode::device, "its buffers could not be bound") : failed(why);
   }
+  impl.drop_encoded();
   impl.commands.push_back(command);
   return impl.commands.size() - 1;
 }
@@ -212,6 +221,7 @@ Result<> CommandList::add_copy(const Buffer& src, std::uint64_t src_at, const Bu
   command.src_at = src_at;
   command.dst_at = dst_at;
   command.bytes = bytes;
+  impl_->drop_encoded();
   impl_->commands.push_back(command);
   return {};
 }
@@ -220,17 +230,25 @@ void CommandList::set_params(std::size_t command, std::span<const std::byte> par
   if (const std::size_t slot = impl_->commands[command].slot; slot != SIZE_MAX) impl_->fill(slot, params);
 }
 void CommandList::set_grid(std::size_t command, Grid grid) {
+  impl_->drop_encoded();
   impl_->commands[command].grid = grid.within(impl_->device->capabilities().max_workgroups);
 }
 
 Result<> CommandList::submit() {
   if (auto ok = impl_->check_grids(); !ok) return ok;
   if (auto ok = impl_->upload(); !ok) return ok;
-  for (std::size_t at = 0; at < size();) {
-    const auto piece = impl_->piece(at);
-    impl_->submit(piece);
-    at += piece.size();
-  }
+  const Handle device = impl_->device->handle_;
+  const auto encode_all = [&](auto&& take) {
+    for (std::size_t at = 0; at < size();) {
+      const auto piece = impl_->piece(at);
+      take(impl_->encode(piece));
+      at += piece.size();
+    }
+  };
+  const auto run = [&](Handle commands) { rullama_host_submit(device, commands); };
+  const std::vector<Handle> ready = std::exchange(impl_->encoded, {});
+  ready.empty() ? encode_all(run) : void(std::ranges::for_each(ready, run));
+  if (std::exchange(impl_->replayed, true)) encode_all([&](Handle commands) { impl_->encoded.push_back(commands); });
   return {};
 }
 
@@ -252,7 +270,7 @@ Result<std::vector<KernelTime>> CommandList::submit_timed() {
     nanoseconds.assign(times.size() - first, 0);
     const bool timed =
         !nanoseconds.empty() && rullama_host_timing_start(device, static_cast<std::uint32_t>(nanoseconds.size()));
-    impl.submit(piece);
+    rullama_host_submit(device, impl.encode(piece));
     if (timed) (void)rullama_host_timing_read(device, nanoseconds.data(), nanoseconds.size());
     for (std::size_t i = 0; i < nanoseconds.size(); i++) times[first + i].nanoseconds = nanoseconds[i];
   }

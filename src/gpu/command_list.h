@@ -74,8 +74,9 @@ class CommandList {
   void set_params(std::size_t command, std::span<const std::byte> params);
   void set_grid(std::size_t command, Grid grid);
 
-  // Uploads changed parameters, encodes all commands and submits them in order. Does not wait: what goes wrong on the
-  // GPU is reported by Device::wait or read.
+  // Uploads changed parameters, encodes all commands and submits them in order. From the second time on the commands
+  // are then encoded again, ahead of the next call, while the GPU works. Does not wait: what goes wrong on the GPU is
+  // reported by Device::wait or read.
   [[nodiscard]] Result<> submit();
   // Submits with time stamps and gives the time of each kernel that ran, in order. Waits.
   [[nodiscard]] Result<std::vector<KernelTime>> submit_timed();

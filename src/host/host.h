@@ -75,18 +75,22 @@ RULLAMA_HOST(bind_group_create)
 Handle rullama_host_bind_group_create(Handle device, Handle pipeline, const BindEntry* entries, std::size_t count);
 RULLAMA_HOST(bind_group_release) void rullama_host_bind_group_release(Handle device, Handle group);
 
-// --- work. Between begin and submit; dispatches of one submission share compute passes and run in order.
+// --- work. Dispatches and copies between begin and finish become one command buffer, whose dispatches share compute
+// passes and run in order.
 RULLAMA_HOST(begin) void rullama_host_begin(Handle device);
 RULLAMA_HOST(dispatch)
 void rullama_host_dispatch(Handle device, Handle pipeline, Handle group, std::uint32_t x, std::uint32_t y,
                            std::uint32_t z);
 RULLAMA_HOST(copy)
 void rullama_host_copy(Handle device, Handle src, double src_at, Handle dst, double dst_at, double bytes);
-RULLAMA_HOST(submit) void rullama_host_submit(Handle device);
+RULLAMA_HOST(finish) Handle rullama_host_finish(Handle device);
+// Runs a command buffer, once: the handle is gone afterwards. It may have been made long before.
+RULLAMA_HOST(submit) void rullama_host_submit(Handle device, Handle commands);
+RULLAMA_HOST(commands_release) void rullama_host_commands_release(Handle device, Handle commands);  // instead
 // Waits for all submitted work.                                                                            [waits]
 RULLAMA_HOST(idle) void rullama_host_idle(Handle device);
-// Profiling: while `dispatches` > 0, each of the next that many dispatches of a submission gets its own pass with
-// time stamps; timing_read gives their nanoseconds after the submission and returns how many there are.    [waits]
+// Profiling: while `dispatches` > 0, each of the next that many dispatches gets its own pass with time stamps;
+// timing_read gives their nanoseconds after the submission and returns how many there are.                 [waits]
 RULLAMA_HOST(timing_start) int rullama_host_timing_start(Handle device, std::uint32_t dispatches);
 RULLAMA_HOST(timing_read) std::size_t rullama_host_timing_read(Handle device, double* nanoseconds, std::size_t cap);
 

@@ -137,6 +137,34 @@ TEST_F(DeviceTest, EmptyGridsAndUpdatedGrids) {
   EXPECT_EQ(values(y, 1)[0], 1);
 }
 
+// From the third time on a list submits what it encoded ahead: never commands as they were before a change.
+TEST_F(DeviceTest, ListsSubmittedOftenFollowChanges) {
+  const Buffer x = buffer({1}), y = buffer({0});
+  CommandList list(device_);
+  const Binding bindings[] = {read(x), write(y)};
+  const auto first = list.add(add_scaled(), bindings, bytes_of({1, 1}), Grid::wrap(1));
+  ASSERT_TRUE(first.has_value());
+  float expected = 0;
+  const auto submit = [&](float adds, const char* what) {
+    for (int i = 0; i < 4; i++) {
+      ASSERT_TRUE(list.submit().has_value());
+      expected += adds;
+      EXPECT_EQ(values(y, 1)[0], expected) << what << ", submission " << i;
+    }
+  };
+  submit(1, "as recorded");
+  list.set_params(*first, bytes_of({1, 10}));
+  submit(10, "other parameters");
+  const auto second = list.add(add_scaled(), bindings, bytes_of({1, 100}), Grid::wrap(1));
+  ASSERT_TRUE(second.has_value());
+  submit(110, "one dispatch more");
+  list.set_grid(*first, Grid{0, 1, 1});
+  submit(100, "an empty grid");
+  ASSERT_TRUE(list.add_copy(x, 0, y, 0, 4).has_value());
+  expected = 1;
+  submit(0, "a copy at the end");
+}
+
 TEST_F(DeviceTest, CopiesStandInOrder) {
   const Buffer x = buffer({1, 2}), y = buffer({0, 0}), kept = buffer({9, 9});
   CommandList list(device_);

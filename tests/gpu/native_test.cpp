@@ -39,7 +39,7 @@ std::uint32_t run_double(Handle device) {
   const Handle group = rullama_host_bind_group_create(device, pipeline, &entry, 1);
   rullama_host_begin(device);
   rullama_host_dispatch(device, pipeline, group, 1, 1, 1);
-  rullama_host_submit(device);
+  rullama_host_submit(device, rullama_host_finish(device));
   x = 0;
   if (!rullama_host_buffer_read(device, buffer, 0, &x, 4)) x = 0;
   rullama_host_bind_group_release(device, group);
@@ -88,7 +88,7 @@ TEST_F(NativeTest, LostDevicesAreErrorsAndNeverHang) {
   std::uint32_t x = 7;
   rullama_host_buffer_write(device_, buffer, 0, &x, 4);
   rullama_host_begin(device_);
-  rullama_host_submit(device_);
+  rullama_host_submit(device_, rullama_host_finish(device_));
   rullama_host_idle(device_);
   EXPECT_EQ(rullama_host_buffer_read(device_, buffer, 0, &x, 4), 0);
   const std::string error = error_of(device_);

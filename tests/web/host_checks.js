@@ -45,7 +45,7 @@ export async function checkHost() {
     host.dispatch(device, pipeline, group, 1, 1, 1);
     host.copy(device, a, 0, b, 4, 12);
     host.dispatch(device, pipeline, group, 1, 1, 1);
-    host.submit(device);
+    host.submit(device, host.finish(device));
     const ok = await host.buffer_read(device, a, 0, 9000, 16) && await host.buffer_read(device, b, 4, 9016, 12);
     const got = [...u32.subarray(2250, 2257)].join(' ');
     for (const buffer of [a, b]) host.buffer_release(device, buffer);
@@ -77,7 +77,7 @@ export async function checkHost() {
     host.timing_start(device, 2);
     host.begin(device);
     for (let i = 0; i < 3; i++) host.dispatch(device, pipeline, group, 1, 1, 1);
-    host.submit(device);
+    host.submit(device, host.finish(device));
     const count = await host.timing_read(device, 16384, 2);
     const times = [...f64.subarray(2048, 2050)];
     return count === 2 && times.every((t) => t >= 0 && t < 1e10) && !errorOf(device) ? '' : `${count} times: ${times}`;

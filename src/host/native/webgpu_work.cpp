@@ -31,9 +31,13 @@ WGPUBuffer make_buffer(NativeDevice& d, std::uint64_t bytes, WGPUBufferUsage usa
   return wgpuDeviceCreateBuffer(d.device, &descriptor);
 }
 
-void submit(NativeDevice& d, WGPUCommandEncoder encoder) {
+WGPUCommandBuffer finish(WGPUCommandEncoder encoder) {
   WGPUCommandBuffer commands = wgpuCommandEncoderFinish(encoder, nullptr);
   wgpuCommandEncoderRelease(encoder);
+  return commands;
+}
+
+void submit(NativeDevice& d, WGPUCommandBuffer commands) {
   if (!commands) return;
   if (!d.lost.empty()) return wgpuCommandBufferRelease(commands);  // wgpu-native would abort
   wgpuQueueSubmit(d.queue, 1, &commands);
@@ -57,7 +61,7 @@ bool read_piece(NativeDevice& d, WGPUBuffer from, std::uint64_t at, void* dst, s
   }
   WGPUCommandEncoder encoder = wgpuDeviceCreateCommandEncoder(d.device, nullptr);
   wgpuCommandEncoderCopyBufferToBuffer(encoder, from, at, d.readback, 0, bytes);
-  submit(d, encoder);
+  submit(d, finish(encoder));
   struct Got {
     bool done = false, ok = false;
     std::string message;
@@ -212,7 +216,7 @@ void rullama_host_copy(Handle device, Handle src, double src_at, Handle dst, dou
                                        static_cast<std::uint64_t>(dst_at), static_cast<std::uint64_t>(bytes));
 }
 
-void rullama_host_submit(Handle device) {
+Handle rullama_host_finish(Handle device) {
   NativeDevice& d = native(device);
   end_pass(d);
   if (d.timed_next > d.timed_resolved) {
@@ -221,8 +225,15 @@ void rullama_host_submit(Handle device) {
     wgpuCommandEncoderResolveQuerySet(d.encoder, d.queries, 0, first + count, d.resolved, 0);
     d.timed_resolved = d.timed_next;
   }
-  submit(d, d.encoder);
-  d.encoder = nullptr;
+  return reinterpret_cast<Handle>(finish(std::exchange(d.encoder, nullptr)));
+}
+
+void rullama_host_submit(Handle device, Handle commands) {
+  submit(native(device), reinterpret_cast<WGPUCommandBuffer>(commands));
+}
+
+void rullama_host_commands_release(Handle, Handle commands) {
+  if (commands) wgpuCommandBufferRelease(reinterpret_cast<WGPUCommandBuffer>(commands));
 }
 
 void rullama_host_idle(Handle device) {
