@@ -1,9 +1,7 @@
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "api/impl.h"
-#include "base/random.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/common.h"
@@ -24,28 +22,9 @@ struct Rates {
   std::vector<double> prompt_tps, decode_tps, first_token_s;
 };
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t n = values.size();
-  return n == 0 ? 0 : n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
 Json spread(const std::vector<double>& values) {
   const auto [least, most] = std::minmax_element(values.begin(), values.end());
   return {*least, median(values), *most};
-}
-
-// Ordinary tokens: which ones makes no difference to the speed of a dense model.
-std::vector<Token> some_tokens(const Tokenizer& tokenizer, std::size_t count) {
-  std::vector<Token> ids;
-  if (tokenizer.bos()) ids.push_back(*tokenizer.bos());
-  Random random(1);
-  while (ids.size() < count) {
-    const Token id = random.next() % static_cast<Token>(tokenizer.size());
-    if (tokenizer.type(id) == TokenType::normal) ids.push_back(id);
-  }
-  ids.resize(count);
-  return ids;
 }
 
 Result<> measure(Session& session, std::span<const Token> prompt, const BenchOptions& o, Rates& rates) {
@@ -78,48 +57,12 @@ void print(const Json& r) {
        {"load", cat(value("load_s", 2), " s")}});
 }
 
-// Time of each kernel in one run over `ids`, kernels of a name taken together, longest first.
 Result<Json> profile(Session& session, std::span<const Token> ids, std::uint32_t position) {
   Runner& runner = session.impl().sequence->runner();
   if (auto warm = runner.profile(ids, position); !warm) return failed(warm);
   auto times = runner.profile(ids, position);
   if (!times) return failed(times);
-  struct Sum {
-    int runs = 0;
-    double ns = 0;
-    Cost cost;
-  };
-  std::map<std::string, Sum> sums;
-  for (const NodeTime& t : *times) {
-    Sum& sum = sums[t.name];
-    sum.runs++;
-    sum.ns += t.nanoseconds;
-    sum.cost.bytes += t.cost.bytes;
-    sum.cost.flops += t.cost.flops;
-  }
-  Json rows = Json::array();
-  for (const auto& [name, sum] : sums)
-    rows.push_back({{"kernel", name},
-                    {"runs", sum.runs},
-                    {"us", sum.ns / 1e3},
-                    {"gbps", sum.ns > 0 ? sum.cost.bytes / sum.ns : 0},
-                    {"gflops", sum.ns > 0 ? sum.cost.flops / sum.ns : 0}});
-  std::sort(rows.begin(), rows.end(), [](const Json& a, const Json& b) { return a["us"] > b["us"]; });
-  return rows;
-}
-
-void print_profile(std::string_view what, const Json& rows) {
-  double total = 0;
-  for (const Json& r : rows) total += r["us"].get<double>();
-  put(cat("\n", what, ": ", fixed(total / 1e3, 3), " ms in kernels\n"));
-  std::vector<std::vector<std::string>> table;
-  table.push_back({"kernel", "runs", "us", "share", "GB/s", "GFLOP/s"});
-  for (const Json& r : rows) {
-    const auto number = [&](const char* key, int digits) { return fixed(r[key].get<double>(), digits); };
-    table.push_back({r["kernel"].get<std::string>(), cat(r["runs"].get<int>()), number("us", 1),
-                     fixed(100 * r["us"].get<double>() / total, 1) + " %", number("gbps", 1), number("gflops", 1)});
-  }
-  put_table(table, {false, true, true, true, true, true});
+  return kernel_times(*times);
 }
 
 Result<> bench(const BenchOptions& o) {
@@ -181,8 +124,8 @@ Result<> bench(const BenchOptions& o) {
   }
   print(result);
   if (o.profile) {
-    print_profile(cat("A batch of the prompt, ", std::min(o.prompt, how.batch), " tokens"), result["prompt_kernels"]);
-    print_profile("One token", result["decode_kernels"]);
+    print_kernels(cat("A batch of the prompt, ", std::min(o.prompt, how.batch), " tokens"), result["prompt_kernels"]);
+    print_kernels("One token", result["decode_kernels"]);
   }
   return {};
 }
@@ -210,11 +153,12 @@ void add_bench(CLI::App& app, Task& task) {
       "GB/s counts the weights that one token reads. peak_gbps is what the same device reaches when it only reads.\n"
       "host_rss_mb is the process's resident memory; host_file_mb of it are pages of the mapped model file.\n\n"
       "Examples:\n  rullama bench model.gguf\n  rullama bench gemma3:270m --device cpu -p 64 -n 32 --json\n"
-      "  rullama bench ops matmul Q4_K");
+      "  rullama bench ops matmul Q4_K\n  rullama bench train model.gguf");
   CLI::App* ops = add_bench_ops(command, task);
-  command->get_option("MODEL")->required(false);  // a required argument would take "ops" for itself
-  command->callback([&task, options, ops] {
-    if (ops->parsed()) return;
+  CLI::App* train = add_bench_train(command, task);
+  command->get_option("MODEL")->required(false);  // a required argument would take "ops" and "train" for itself
+  command->callback([&task, options, ops, train] {
+    if (ops->parsed() || train->parsed()) return;
     if (options->model.model.empty()) throw CLI::RequiredError("MODEL");
     task = [options] { return bench(*options); };
   });

@@ -22,7 +22,8 @@ void add_render(CLI::App& app, Task& task);
 void add_logits(CLI::App& app, Task& task);
 void add_perplexity(CLI::App& app, Task& task);
 void add_bench(CLI::App& app, Task& task);
-CLI::App* add_bench_ops(CLI::App* bench, Task& task);  // `rullama bench ops`
+CLI::App* add_bench_ops(CLI::App* bench, Task& task);    // `rullama bench ops`
+CLI::App* add_bench_train(CLI::App* bench, Task& task);  // `rullama bench train`
 void add_finetune(CLI::App& app, Task& task);
 void add_merge(CLI::App& app, Task& task);
 void add_export(CLI::App& app, Task& task);

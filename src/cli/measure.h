@@ -2,7 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
 
+#include "cli/output.h"
+#include "ops/backend.h"
 #include "rullama/result.h"
 #include "rullama/rullama.h"
 
@@ -20,5 +25,14 @@ struct ResidentMemory {
 
 // Best rate at which the model's device reads memory, in GB/s.
 [[nodiscard]] Result<double> peak_bandwidth(const Model& model, std::uint32_t threads);
+
+[[nodiscard]] double median(std::vector<double> values);
+
+// Ordinary tokens: which ones makes no difference to the speed of a dense model.
+[[nodiscard]] std::vector<Token> some_tokens(const Tokenizer& tokenizer, std::size_t count);
+
+// Kernels of a name taken together, longest first: kernel, runs, us, gbps, gflops.
+[[nodiscard]] Json kernel_times(std::span<const NodeTime> times);
+void print_kernels(std::string_view what, const Json& rows);
 
 }  // namespace rullama::cli

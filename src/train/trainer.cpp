@@ -102,7 +102,8 @@ struct Trainer::Impl {
   Result<> make_pass(std::unique_ptr<Pass>& made, bool train);
   Result<> add_backward(Pass& p, const TiledLoss& loss, Var hidden, std::span<const std::size_t> checkpoints);
   Result<> make_update();
-  Result<double> run(Pass& p, const TrainBatch& batch, float weight);
+  // `times`: where those of the kernels go, if they are wanted.
+  Result<double> run(Pass& p, const TrainBatch& batch, float weight, std::vector<NodeTime>* times = nullptr);
 };
 
 Result<> Trainer::Impl::make_pass(std::unique_ptr<Pass>& made, bool train) {
@@ -232,7 +233,7 @@ Result<> Trainer::Impl::make_update() {
   return {};
 }
 
-Result<double> Trainer::Impl::run(Pass& p, const TrainBatch& batch, float weight) {
+Result<double> Trainer::Impl::run(Pass& p, const TrainBatch& batch, float weight, std::vector<NodeTime>* times) {
   const std::size_t rows = o.rows, used = batch.rows();
   if (used > rows) return fail(cat("a batch of ", used, " rows, but training was set up for ", rows));
   std::vector<std::uint32_t> tokens = batch.tokens, targets = batch.targets, first = batch.first;
@@ -258,7 +259,13 @@ Result<double> Trainer::Impl::run(Pass& p, const TrainBatch& batch, float weight
     const auto seed = static_cast<std::uint32_t>(o.seed * 0x9e3779b9u + steps * 0x85ebca6bu + batches);
     if (auto ok = put(p.seed, std::array{seed}); !ok) return failed(ok);
   }
-  if (auto ok = p.program->run(0); !ok) return failed(ok);
+  if (times) {
+    auto timed = p.program->run_timed(0);
+    if (!timed) return failed(timed);
+    *times = std::move(*timed);
+  } else if (auto ok = p.program->run(0); !ok) {
+    return failed(ok);
+  }
   losses.resize(rows);
   if (auto ok = p.program->read(p.loss, std::as_writable_bytes(std::span(losses))); !ok) return failed(ok);
   losses.resize(used);
@@ -292,6 +299,14 @@ Result<double> Trainer::accumulate(const TrainBatch& batch, float weight) {
   auto sum = impl_->run(*impl_->training, batch, weight);
   if (sum) impl_->batches++;
   return sum;
+}
+
+Result<std::vector<NodeTime>> Trainer::profile(const TrainBatch& batch, float weight) {
+  std::vector<NodeTime> times;
+  auto sum = impl_->run(*impl_->training, batch, weight, &times);
+  if (!sum) return failed(sum);
+  impl_->batches++;
+  return times;
 }
 
 Result<double> Trainer::evaluate(const TrainBatch& batch) {

@@ -51,6 +51,8 @@ class Trainer {
   [[nodiscard]] Result<double> update(double learning_rate);
   // The sum of a batch's losses without training (and without dropout).
   [[nodiscard]] Result<double> evaluate(const TrainBatch& batch);
+  // accumulate with the time of each kernel, for profiles.
+  [[nodiscard]] Result<std::vector<NodeTime>> profile(const TrainBatch& batch, float weight);
   // The losses of the rows of the last accumulate or evaluate; 0 without a target.
   [[nodiscard]] std::span<const float> row_losses() const;
 
