@@ -24,7 +24,10 @@ class Generator {
         tokenizer_(session.model->tokenizer),
         sampler_(options.sampling, session.model->tokenizer.suppressed()),
         decoder_(tokenizer_, options.show_special),
-        stops_(options.stop) {}
+        stops_(options.stop) {
+    if (const auto decisive = sampler_.decisive(); decisive && session.sequence->runner().ranks(*decisive))
+      best_ = *decisive;
+  }
 
   Result<Generation> run(std::span<const Token> prompt) {
     out_.prompt_tokens = static_cast<std::uint32_t>(prompt.size());
@@ -45,8 +48,12 @@ class Generator {
   Result<> read_prompt(std::span<const Token> prompt) {
     const double start = rullama_host_now();
     const auto kept = s_.sequence->common_prefix(prompt);
-    if (auto ok = s_.sequence->set(prompt); !ok) return ok;
-    if (auto logits = s_.sequence->logits(); !logits) return failed(logits);
+    if (auto ok = s_.sequence->set(prompt, best_); !ok) return ok;
+    if (best_) {
+      if (auto best = s_.sequence->best_logits(best_); !best) return failed(best);
+    } else if (auto logits = s_.sequence->logits(); !logits) {
+      return failed(logits);
+    }
     out_.timings.prompt_seconds = rullama_host_now() - start;
     out_.timings.prompt_tokens = static_cast<std::uint32_t>(std::max<std::size_t>(prompt.size() - kept, 1));
     for (const Token id : prompt) sampler_.accept(id);
@@ -68,9 +75,7 @@ class Generator {
       if (!room) return failed(room);
       if (!*room) return finish(FinishReason::context);
     }
-    auto logits = s_.sequence->logits();
-    if (!logits) return failed(logits);
-    auto token = sampler_.sample(*logits);
+    auto token = choose();
     if (!token) return failed(token);
     if (pending_) {
       out_.timings.decode_seconds += rullama_host_now() - start;
@@ -84,6 +89,15 @@ class Generator {
     return stops_.stopped() ? finish(FinishReason::stop) : Result<bool>(true);
   }
 
+  Result<Token> choose() {
+    if (best_) {
+      auto best = s_.sequence->best_logits(best_);
+      return best ? sampler_.sample_best(*best) : failed(best);
+    }
+    auto logits = s_.sequence->logits();
+    return logits ? sampler_.sample(*logits) : failed(logits);
+  }
+
   // False if the context is full and may not slide.
   Result<bool> append_pending() {
     Sequence& sequence = *s_.sequence;
@@ -92,10 +106,10 @@ class Generator {
       // keep the first token (BOS) and the newer half
       std::vector<Token> kept(sequence.tokens().begin(), sequence.tokens().end());
       kept.erase(kept.begin() + 1, kept.begin() + 1 + static_cast<std::ptrdiff_t>(kept.size() / 2));
-      if (auto ok = sequence.set(kept); !ok) return failed(ok);
+      if (auto ok = sequence.set(kept, best_); !ok) return failed(ok);
     }
     const Token id = *pending_;
-    if (auto ok = sequence.append(std::span(&id, 1)); !ok) return failed(ok);
+    if (auto ok = sequence.append(std::span(&id, 1), best_); !ok) return failed(ok);
     return true;
   }
 
@@ -109,6 +123,7 @@ class Generator {
   const GenerateOptions& o_;
   const Tokenizer& tokenizer_;
   Sampler sampler_;
+  std::uint32_t best_ = 0;  // so many logits are fetched from the device; 0: all
   StreamDecoder decoder_;
   StopMatcher stops_;
   std::optional<Token> pending_;  // chosen and shown, not yet in the sequence

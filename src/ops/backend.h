@@ -47,6 +47,8 @@ class Backend {
   virtual ~Backend() = default;
   [[nodiscard]] virtual std::string device_name() const = 0;
   [[nodiscard]] virtual bool is_gpu() const = 0;
+  // Results cross a bus: what can be chosen from them where they are should be.
+  [[nodiscard]] virtual bool is_remote() const { return false; }
 
   // A zeroed tensor of F32, F16 or U32 (caches, optimiser states, adapters). `what` names it in errors.
   [[nodiscard]] virtual Result<std::shared_ptr<Tensor>> make_tensor(const TensorDesc& desc, std::string_view what) = 0;

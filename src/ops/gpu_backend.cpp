@@ -224,6 +224,7 @@ class GpuBackend final : public Backend {
   explicit GpuBackend(std::shared_ptr<gpu::Device> device) : device_(std::move(device)) {}
   std::string device_name() const override { return device_->capabilities().name; }
   bool is_gpu() const override { return true; }
+  bool is_remote() const override { return !device_->capabilities().is_cpu(); }
 
   Result<std::shared_ptr<Tensor>> make_tensor(const TensorDesc& desc, std::string_view what) override {
     return allocate(desc, what);

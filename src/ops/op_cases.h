@@ -51,6 +51,8 @@ std::vector<OpCase> slice_cases();
 std::vector<OpRefusal> slice_refusals();
 std::vector<OpCase> stft_cases();
 std::vector<OpRefusal> stft_refusals();
+std::vector<OpCase> top_k_cases();
+std::vector<OpRefusal> top_k_refusals();
 std::vector<OpCase> transpose_cases();
 std::vector<OpRefusal> transpose_refusals();
 

@@ -32,7 +32,8 @@ std::vector<OpCase> op_cases() {
       pool_cases,       position_embedding_cases,
       reduce_cases,     rms_norm_cases,
       rope_cases,       slice_cases,
-      stft_cases,       transpose_cases,
+      stft_cases,       top_k_cases,
+      transpose_cases,
   });
 }
 
@@ -49,7 +50,8 @@ std::vector<OpRefusal> op_refusals() {
       pool_refusals,       position_embedding_refusals,
       reduce_refusals,     rms_norm_refusals,
       rope_refusals,       slice_refusals,
-      stft_refusals,       transpose_refusals,
+      stft_refusals,       top_k_refusals,
+      transpose_refusals,
   });
 }
 

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "base/text.h"
+#include "ops/top_k/top_k.h"
 
 namespace rullama {
 namespace {
@@ -12,6 +14,11 @@ bool all_finite(std::span<const float> values) {
   std::uint32_t largest = 0;  // in bits: the order of absolute values, with what is no number above all
   for (const float v : values) largest = std::max(largest, std::bit_cast<std::uint32_t>(v) & 0x7fffffffu);
   return largest < 0x7f800000u;
+}
+
+std::unexpected<Error> no_numbers(std::size_t tokens) {
+  return fail(cat("the model's logits are no numbers after ", tokens,
+                  " tokens: the file's weights are damaged, or too large for fast kernels, which --exact avoids"));
 }
 
 }  // namespace
@@ -53,9 +60,9 @@ std::uint32_t Runner::max_logit_rows() const {
   return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(fits, 1, 64));
 }
 
-Result<Runner::Plan*> Runner::plan(std::uint32_t rows, std::uint32_t logit_rows) {
+Result<Runner::Plan*> Runner::plan(std::uint32_t rows, std::uint32_t logit_rows, std::uint32_t best_count) {
   for (auto it = plans_.begin(); it != plans_.end(); ++it) {
-    if ((*it)->rows != rows || (*it)->logit_rows != logit_rows) continue;
+    if ((*it)->rows != rows || (*it)->logit_rows != logit_rows || (*it)->best_count != best_count) continue;
     plans_.splice(plans_.begin(), plans_, it);
     return plans_.front().get();
   }
@@ -63,6 +70,7 @@ Result<Runner::Plan*> Runner::plan(std::uint32_t rows, std::uint32_t logit_rows)
   const GemmaConfig& config = model_->config;
   plan->rows = rows;
   plan->logit_rows = logit_rows;
+  plan->best_count = best_count;
   plan->in.tokens = plan->graph.input("tokens", {DType::U32, {rows}});
   plan->in.positions = plan->graph.input("positions", {DType::U32, {rows}});
   if (model_->weights.per_layer_on_host)
@@ -73,7 +81,8 @@ Result<Runner::Plan*> Runner::plan(std::uint32_t rows, std::uint32_t logit_rows)
   options.logit_rows = logit_rows;
   options.adapt = adapt_with(adapters_, config);
   plan->out = gemma_forward(plan->graph, config, model_->weights, plan->in, options);
-  plan->graph.keep(plan->out.logits);
+  if (best_count) plan->best = top_k(plan->out.logits, best_count);
+  plan->graph.keep(best_count ? plan->best : plan->out.logits);
   auto program = model_->backend->compile(plan->graph, precision_);
   if (!program) return failed(program);
   plan->program = std::move(*program);
@@ -82,9 +91,10 @@ Result<Runner::Plan*> Runner::plan(std::uint32_t rows, std::uint32_t logit_rows)
   return plans_.front().get();
 }
 
-Result<Runner::Plan*> Runner::prepared(std::span<const Token> ids, std::uint32_t position, std::uint32_t logit_rows) {
+Result<Runner::Plan*> Runner::prepared(std::span<const Token> ids, std::uint32_t position, std::uint32_t logit_rows,
+                                       std::uint32_t best_count) {
   const auto rows = static_cast<std::uint32_t>(ids.size());
-  auto found = plan(rows, logit_rows);
+  auto found = plan(rows, logit_rows, best_count);
   if (!found) return failed(found);
   Plan& p = **found;
   positions_.resize(rows);
@@ -108,12 +118,34 @@ Result<> Runner::run(std::span<const Token> ids, std::uint32_t position, std::ui
   if (!p.out.logits) return {};
   logits.resize(p.out.logits.shape().elements());
   if (auto ok = p.program->read(p.out.logits, std::as_writable_bytes(std::span(logits))); !ok) return ok;
-  if (!all_finite(logits))
-    return fail(cat("the model's logits are no numbers after ", position + ids.size(),
-                    " tokens: the file's weights are damaged, or too large for fast kernels, which --exact avoids"));
+  if (!all_finite(logits)) return no_numbers(position + ids.size());
   const std::uint32_t vocab = model_->config.vocab;
   for (const std::uint32_t id : model_->config.suppressed)
     for (std::size_t row = 0; row < logits.size(); row += vocab) logits[row + id] = -3.0e38f;
+  return {};
+}
+
+std::uint32_t Runner::with_suppressed(std::uint32_t count) const {
+  return std::min(count + static_cast<std::uint32_t>(model_->config.suppressed.size()), model_->config.vocab);
+}
+
+bool Runner::ranks(std::uint32_t count) const {
+  return model_->backend->is_remote() && with_suppressed(count) <= kMostBest;
+}
+
+Result<> Runner::run_best(std::span<const Token> ids, std::uint32_t position, std::uint32_t count,
+                          std::vector<RankedLogit>& best) {
+  auto found = prepared(ids, position, 1, with_suppressed(count));
+  if (!found) return failed(found);
+  Plan& p = **found;
+  if (auto ok = p.program->run(position); !ok) return ok;
+  static_assert(sizeof(RankedLogit) == 8);  // what top_k gives
+  best.resize(p.best_count);
+  if (auto ok = p.program->read(p.best, std::as_writable_bytes(std::span(best))); !ok) return ok;
+  if (!std::isfinite(best[0].logit)) return no_numbers(position + ids.size());
+  const auto& suppressed = model_->config.suppressed;
+  std::erase_if(best, [&](const RankedLogit& r) { return std::ranges::count(suppressed, r.id) > 0; });
+  best.resize(std::min<std::size_t>(best.size(), count));
   return {};
 }
 

@@ -12,6 +12,7 @@
 #include "models/gemma/forward.h"
 #include "ops/backend.h"
 #include "rullama/sampling.h"
+#include "runtime/sampler.h"
 
 namespace rullama {
 
@@ -48,6 +49,12 @@ class Runner {
   // `logits` gets the logits of the last logit_rows rows.
   [[nodiscard]] Result<> run(std::span<const Token> ids, std::uint32_t position, std::uint32_t logit_rows,
                              std::vector<float>& logits);
+  // The same with the `count` best logits after the last row of what is not suppressed, best first and equals by id.
+  // They are ranked on the device.
+  [[nodiscard]] Result<> run_best(std::span<const Token> ids, std::uint32_t position, std::uint32_t count,
+                                  std::vector<RankedLogit>& best);
+  // True if that is possible, and faster than to fetch all.
+  [[nodiscard]] bool ranks(std::uint32_t count) const;
   // Most rows whose logits fit into one tensor of the device.
   [[nodiscard]] std::uint32_t max_logit_rows() const;
   // The times of each kernel of one run, for profiles.
@@ -55,16 +62,20 @@ class Runner {
 
  private:
   struct Plan {
-    std::uint32_t rows = 0, logit_rows = 0;
+    std::uint32_t rows = 0, logit_rows = 0, best_count = 0;
     Graph graph;
     ForwardInput in;
     ForwardOutput out;
+    Var best;  // of the logits; if best_count
     std::unique_ptr<Program> program;
   };
   static constexpr std::size_t kMaxPlans = 6;
 
-  [[nodiscard]] Result<Plan*> plan(std::uint32_t rows, std::uint32_t logit_rows);
-  [[nodiscard]] Result<Plan*> prepared(std::span<const Token> ids, std::uint32_t position, std::uint32_t logit_rows);
+  [[nodiscard]] Result<Plan*> plan(std::uint32_t rows, std::uint32_t logit_rows, std::uint32_t best_count);
+  // The plan with its inputs written.
+  [[nodiscard]] Result<Plan*> prepared(std::span<const Token> ids, std::uint32_t position, std::uint32_t logit_rows,
+                                       std::uint32_t best_count = 0);
+  [[nodiscard]] std::uint32_t with_suppressed(std::uint32_t count) const;
 
   std::shared_ptr<const TextModel> model_;
   Precision precision_;

@@ -80,6 +80,29 @@ Result<Token> Sampler::sample(std::span<const float> logits, TokenMask mask) {
                     ? "the model gave no usable logit: all are NaN or -infinity, so the weights are damaged or "
                       "a computation overflowed"
                     : "no token that the output constraint allows has a usable logit");
+  return draw();
+}
+
+std::optional<std::uint32_t> Sampler::decisive() const {
+  const Sampling& s = settings_;
+  const bool penalties = s.repeat_penalty != 1 || s.frequency_penalty != 0 || s.presence_penalty != 0;
+  const std::uint32_t kept = s.temperature <= 0 ? 1 : s.top_k;
+  if ((penalties && s.repeat_last_n > 0) || kept == 0) return std::nullopt;
+  return kept;
+}
+
+Result<Token> Sampler::sample_best(std::span<const RankedLogit> best) {
+  const std::size_t kept = settings_.temperature <= 0 ? 1 : settings_.top_k;
+  if (best.empty()) return fail("no token is left to choose from");
+  candidates_.clear();
+  for (const RankedLogit& r : best.first(std::min(kept, best.size()))) candidates_.push_back({r.id, r.logit, 0});
+  sorted_ = true;
+  truncate();
+  assign_probabilities();
+  return draw();
+}
+
+Token Sampler::draw() {
   double rest = random_.uniform();
   for (const Candidate& c : candidates_) {
     rest -= c.probability;
@@ -148,6 +171,10 @@ void Sampler::keep_candidates() {
     keep_best(settings_.top_k);
   else
     keep_all();
+  truncate();
+}
+
+void Sampler::truncate() {
   if (settings_.top_p < 1) keep_top_p();
   if (settings_.min_p > 0 && !candidates_.empty()) {
     const float best = best_logit(candidates_);

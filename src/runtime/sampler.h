@@ -52,6 +52,12 @@ struct Candidate {
 // Allowed tokens as bits: token i is bit i % 32 of word i / 32. Tokens beyond the last word are not allowed.
 using TokenMask = std::span<const std::uint32_t>;
 
+// A token and its logit, as the device ranks them.
+struct RankedLogit {
+  float logit = 0;
+  Token id = 0;
+};
+
 class Sampler {
  public:
   // `suppressed` tokens are never chosen. `settings` must have passed check().
@@ -60,6 +66,11 @@ class Sampler {
   // The next token. `logits` has one value per token; NaN and -infinity count as impossible. An error if no token is
   // left: all logits are NaN, or the mask allows nothing. Without a mask all tokens are allowed.
   [[nodiscard]] Result<Token> sample(std::span<const float> logits, TokenMask mask = {});
+
+  // How many of the best logits decide, if not all of them do: with these, best first, equals by id and without
+  // suppressed tokens, sample_best chooses as `sample` does from all.
+  [[nodiscard]] std::optional<std::uint32_t> decisive() const;
+  [[nodiscard]] Result<Token> sample_best(std::span<const RankedLogit> best);
 
   // The tokens that may be drawn, most likely first (equals by id), with probabilities that sum up to 1. With
   // temperature <= 0 that is one token. Valid until the next call.
@@ -73,6 +84,8 @@ class Sampler {
   void prepare(std::span<const float> logits, TokenMask mask);
   void penalise();
   void keep_candidates();
+  void truncate();
+  [[nodiscard]] Token draw();
   void keep_best(std::size_t count);
   void keep_all();
   void keep_top_p();

@@ -45,15 +45,20 @@ void Sequence::note_written(std::uint32_t end) {
   }
 }
 
-Result<> Sequence::evaluate() {
+Result<> Sequence::evaluate(std::uint32_t best) {
   const auto total = static_cast<std::uint32_t>(tokens_.size());
   while (evaluated_ < total) {
     const std::uint32_t n = std::min(total - evaluated_, cache().batch);
     const bool last = evaluated_ + n == total;
     const auto ids = std::span(tokens_).subspan(evaluated_, n);
-    if (auto ok = runner_.run(ids, evaluated_, last ? 1 : 0, logits_); !ok) return ok;
+    const bool ranked = last && best > 0;
+    logits_valid_ = false, best_valid_ = 0;
+    auto ok =
+        ranked ? runner_.run_best(ids, evaluated_, best, best_) : runner_.run(ids, evaluated_, last ? 1 : 0, logits_);
+    if (!ok) return ok;
     note_written(evaluated_ + n);
-    logits_valid_ = last;
+    logits_valid_ = last && !ranked;
+    best_valid_ = ranked ? best : 0;
   }
   return {};
 }
@@ -67,6 +72,7 @@ Result<> Sequence::evaluate_rows(std::uint32_t from, const RowSink& row) {
     const bool quiet = evaluated_ < from;
     const std::uint32_t n = quiet ? std::min(from - evaluated_, cache().batch) : std::min(total - evaluated_, most);
     const auto ids = std::span(tokens_).subspan(evaluated_, n);
+    logits_valid_ = false, best_valid_ = 0;
     if (auto ok = runner_.run(ids, evaluated_, quiet ? 0 : n, logits_); !ok) return ok;
     const std::uint32_t first = evaluated_;
     note_written(evaluated_ + n);
@@ -82,13 +88,13 @@ Result<> Sequence::evaluate_rows(std::uint32_t from, const RowSink& row) {
   return {};
 }
 
-Result<> Sequence::append(std::span<const Token> ids) {
+Result<> Sequence::append(std::span<const Token> ids, std::uint32_t best) {
   if (ids.empty()) return {};
   if (auto ok = check_ids(ids); !ok) return ok;
   if (auto ok = check_room(ids.size()); !ok) return ok;
   const auto before = static_cast<std::uint32_t>(tokens_.size());
   tokens_.insert(tokens_.end(), ids.begin(), ids.end());
-  auto ok = evaluate();
+  auto ok = evaluate(best);
   if (!ok) truncate(before);
   return ok;
 }
@@ -103,23 +109,32 @@ Result<> Sequence::append(std::span<const Token> ids, const RowSink& row) {
   return ok;
 }
 
-Result<std::span<const float>> Sequence::logits() {
+Result<> Sequence::evaluate_last(std::uint32_t best) {
   if (tokens_.empty()) return fail("there are no logits before the first token");
-  if (!logits_valid_) {
-    if (evaluated_ == tokens_.size()) {  // they were dropped: evaluate the last token again
-      const std::vector<Token> all = tokens_;
-      truncate(static_cast<std::uint32_t>(all.size()) - 1);
-      tokens_ = all;
-    }
-    if (auto ok = evaluate(); !ok) return failed(ok);
+  if (evaluated_ == tokens_.size()) {
+    const std::vector<Token> all = tokens_;
+    truncate(static_cast<std::uint32_t>(all.size()) - 1);
+    tokens_ = all;
   }
+  return evaluate(best);
+}
+
+Result<std::span<const float>> Sequence::logits() {
+  if (!logits_valid_)
+    if (auto ok = evaluate_last(0); !ok) return failed(ok);
   return std::span<const float>(logits_);
+}
+
+Result<std::span<const RankedLogit>> Sequence::best_logits(std::uint32_t count) {
+  if (best_valid_ < count)
+    if (auto ok = evaluate_last(count); !ok) return failed(ok);
+  return std::span<const RankedLogit>(best_).first(std::min<std::size_t>(count, best_.size()));
 }
 
 void Sequence::truncate(std::uint32_t length) {
   if (length >= tokens_.size()) return;
   tokens_.resize(length);
-  logits_valid_ = false;
+  logits_valid_ = false, best_valid_ = 0;
   if (evaluated_ <= length) return;
   // The next row, at `length`, sees window - 1 positions before itself on sliding layers.
   const std::uint32_t window = model_->config.window;
@@ -132,7 +147,7 @@ void Sequence::truncate(std::uint32_t length) {
 void Sequence::set_adapters(std::vector<ActiveAdapter> adapters) {
   runner_.set_adapters(std::move(adapters));
   evaluated_ = oldest_ = 0;
-  logits_valid_ = false;
+  logits_valid_ = false, best_valid_ = 0;
 }
 
 std::size_t Sequence::common_prefix(std::span<const Token> ids) const {
@@ -141,14 +156,14 @@ std::size_t Sequence::common_prefix(std::span<const Token> ids) const {
   return n;
 }
 
-Result<> Sequence::set(std::span<const Token> ids) {
+Result<> Sequence::set(std::span<const Token> ids, std::uint32_t best) {
   if (auto ok = check_ids(ids); !ok) return ok;
   const std::size_t common = common_prefix(ids);
   if (ids.size() > context())
     return fail(ErrorCode::out_of_memory, cat("the prompt has ", ids.size(), " tokens and the context ", context(),
                                               "; use a larger --ctx-size or a shorter prompt"));
   truncate(static_cast<std::uint32_t>(common));
-  return append(ids.subspan(common));
+  return append(ids.subspan(common), best);
 }
 
 // --- files: magic, version, fingerprint, type, token count, oldest position, tokens, then each layer's k and v rows in
@@ -288,8 +303,8 @@ Result<> Sequence::shrink(std::uint32_t wanted) {
   const std::uint32_t batch = std::min(cache().batch, smaller);
   if (auto ok = runner_.make_cache(smaller, batch, kv_type_); !ok) return ok;
   tokens_.clear();
-  evaluated_ = oldest_ = 0;
-  logits_valid_ = false;
+  evaluated_ = oldest_ = best_valid_ = 0;
+  logits_valid_ = false, best_valid_ = 0;
   if (auto ok = restore(MemorySource("the session", std::move(bytes))); !ok) return ok;
   tokens_ = tokens;  // what was not evaluated yet is evaluated by the next call
   return {};

@@ -27,17 +27,19 @@ class Sequence {
   [[nodiscard]] const KvCache& cache() const { return runner_.cache(); }
 
   // Appends and evaluates. On an error (also a full context, refused before anything is done) the tokens stay as they
-  // were.
-  [[nodiscard]] Result<> append(std::span<const Token> ids);
+  // were. `best`: only so many of the best logits are fetched from the device; 0: all.
+  [[nodiscard]] Result<> append(std::span<const Token> ids, std::uint32_t best = 0);
   // The same with the logits of every row; `row` returns false to stop early (what is evaluated then stays).
   [[nodiscard]] Result<> append(std::span<const Token> ids, const RowSink& row);
   // Logits after the last token.
   [[nodiscard]] Result<std::span<const float>> logits();
+  // The `count` best of them, best first and equals by id; suppressed tokens are left out.
+  [[nodiscard]] Result<std::span<const RankedLogit>> best_logits(std::uint32_t count);
   void truncate(std::uint32_t length);
   // How many leading tokens of `ids` the sequence already holds.
   [[nodiscard]] std::size_t common_prefix(std::span<const Token> ids) const;
   // Holds exactly `ids` afterwards, evaluating only what differs.
-  [[nodiscard]] Result<> set(std::span<const Token> ids);
+  [[nodiscard]] Result<> set(std::span<const Token> ids, std::uint32_t best = 0);
 
   // Adds these to the model. The tokens stay; what was computed of them is computed again.
   void set_adapters(std::vector<ActiveAdapter> adapters);
@@ -56,7 +58,9 @@ class Sequence {
   [[nodiscard]] Result<> check_room(std::size_t more) const;
   [[nodiscard]] Result<> check_ids(std::span<const Token> ids) const;
   // Evaluates everything that the cache does not hold yet.
-  [[nodiscard]] Result<> evaluate();
+  [[nodiscard]] Result<> evaluate(std::uint32_t best);
+  // Evaluates the last token again if all are evaluated: its logits were not kept.
+  [[nodiscard]] Result<> evaluate_last(std::uint32_t best);
   [[nodiscard]] Result<> evaluate_rows(std::uint32_t from, const RowSink& row);
   void note_written(std::uint32_t end);
   [[nodiscard]] std::uint64_t fingerprint() const;
@@ -71,6 +75,8 @@ class Sequence {
   std::uint32_t oldest_ = 0;     // earliest position that every sliding layer's ring still holds
   bool logits_valid_ = false;    // logits_ are those after tokens_.back()
   std::vector<float> logits_;
+  std::uint32_t best_valid_ = 0;  // so many of the best logits after tokens_.back() are in best_
+  std::vector<RankedLogit> best_;
 };
 
 }  // namespace rullama

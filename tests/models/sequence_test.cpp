@@ -240,6 +240,32 @@ TEST_P(SequenceTest, LogitsOfEveryRow) {
   expect_close(rows.back(), logits_of(*sequence), 0, "logits after the last row");
 }
 
+// Answers from the best logits alone are those from all of them, whichever is asked for in between.
+TEST_P(SequenceTest, TheBestLogitsGiveTheSameAnswer) {
+  model_->config.suppressed = {5, 17};
+  for (const Sampling& settings : {Sampling{.temperature = 0}, Sampling{.top_k = 20, .seed = 5}}) {
+    const std::vector<Token>& suppressed = model_->config.suppressed;
+    Sampler from_best(settings, suppressed), from_all(settings, suppressed);
+    const std::uint32_t count = from_best.decisive().value();
+    auto ranked = make(model_), whole = make(model_);
+    must(ranked->append(some_tokens(20, vocab()), count));
+    must(whole->append(some_tokens(20, vocab())));
+    for (int i = 0; i < 24; i++) {
+      if (i % 8 == 5) expect_close(logits_of(*whole), logits_of(*ranked), kSame, "all logits after the best");
+      const auto best = ranked->best_logits(count), few = ranked->best_logits(1);
+      ASSERT_TRUE(best.has_value() && few.has_value()) << best.error().message;
+      EXPECT_EQ(few->front().id, best->front().id);
+      for (const RankedLogit& r : *best) EXPECT_EQ(std::ranges::count(suppressed, r.id), 0) << r.id;
+      const auto token = from_best.sample_best(*best);
+      ASSERT_EQ(*token, from_all.sample(logits_of(*whole)).value()) << "token " << i << ", top-k " << settings.top_k;
+      must(ranked->append(std::span(&*token, 1), count));
+      must(whole->append(std::span(&*token, 1)));
+    }
+  }
+  auto empty = make(model_);
+  EXPECT_FALSE(empty->best_logits(1).has_value()) << "before the first token";
+}
+
 TEST_P(SequenceTest, HalfPrecisionCacheStaysClose) {
   const auto tokens = some_tokens(60, vocab());
   auto sequence = make(model_, 160, 16, DType::F16);

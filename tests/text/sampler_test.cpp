@@ -52,6 +52,40 @@ TEST(Sampler, GreedyTakesTheLowestIdOfEquals) {
   }
 }
 
+// The best logits, as many as the sampler asks for, give what all of them give: ties, cuts and draws.
+TEST(Sampler, TheDecisiveLogitsAreEnough) {
+  std::mt19937 random(7);
+  const Token suppressed[] = {3, 50, 51, 200};
+  for (Sampling s : {Sampling{.temperature = 0}, Sampling{}, Sampling{.top_k = 1}, Sampling{.top_k = 5, .top_p = 1},
+                     Sampling{.temperature = 2, .min_p = 0.2f, .temperature_first = true},
+                     Sampling{.temperature = 0.4f, .top_k = 64, .top_p = 0.7f}}) {
+    s.seed = 11;
+    Sampler from_all(s, suppressed), from_best(s, suppressed);
+    const auto decisive = from_best.decisive();
+    ASSERT_TRUE(decisive.has_value());
+    for (int round = 0; round < 200; round++) {
+      std::vector<float> logits(300);
+      for (float& l : logits) l = static_cast<float>(random() % 40) / 4;
+      std::vector<RankedLogit> ranked;
+      for (Token id = 0; id < logits.size(); id++)
+        if (std::ranges::count(suppressed, id) == 0) ranked.push_back({logits[id], id});
+      std::ranges::stable_sort(ranked, std::greater(), &RankedLogit::logit);
+      ranked.resize(*decisive);
+      ASSERT_EQ(from_best.sample_best(ranked).value(), from_all.sample(logits).value())
+          << "round " << round << ", top-k " << s.top_k << ", temperature " << s.temperature;
+    }
+  }
+}
+
+TEST(Sampler, AllLogitsAreDecisiveWithPenaltiesAndWithoutTopK) {
+  EXPECT_EQ(Sampler({.top_k = 0}).decisive(), std::nullopt);
+  EXPECT_EQ(Sampler({.temperature = 0, .top_k = 0}).decisive(), 1u);
+  EXPECT_EQ(Sampler({.repeat_penalty = 1.1f}).decisive(), std::nullopt);
+  EXPECT_EQ(Sampler({.presence_penalty = 1}).decisive(), std::nullopt);
+  EXPECT_EQ(Sampler({.temperature = 0, .frequency_penalty = -1}).decisive(), std::nullopt);
+  EXPECT_EQ(Sampler({.repeat_penalty = 1.1f, .repeat_last_n = 0}).decisive(), 64u);
+}
+
 TEST(Sampler, ForbiddenTokensAreNeverChosen) {
   const std::vector<float> logits = {9, 8, 7, 6};
   const Token suppressed[] = {0, 77};
