@@ -67,14 +67,17 @@ void add_model_argument(CLI::App* command, std::string& model) {
 }
 
 // A file whose name ends like a scale goes before it.
-std::pair<std::string, float> adapter_argument(const std::string& text) {
+Result<std::pair<std::string, float>> adapter_argument(const std::string& text) {
   const std::size_t colon = text.rfind(':');
   struct stat about{};
-  if (colon == std::string::npos || colon + 1 == text.size() || stat(text.c_str(), &about) == 0) return {text, 1.0f};
+  if (colon == std::string::npos || stat(text.c_str(), &about) == 0) return std::pair{text, 1.0f};
+  const std::string file = text.substr(0, colon), scale = text.substr(colon + 1);
   char* end = nullptr;
-  const float strength = std::strtof(text.c_str() + colon + 1, &end);
-  if (*end != 0 || !std::isfinite(strength)) return {text, 1.0f};
-  return {text.substr(0, colon), strength};
+  const float strength = std::strtof(scale.c_str(), &end);
+  if (!scale.empty() && *end == 0 && std::isfinite(strength)) return std::pair{file, strength};
+  if (stat(file.c_str(), &about) != 0) return std::pair{text, 1.0f};
+  return fail(
+      cat("--lora ", quote(text, 200), ": ", quote(scale), " is no scale; a number is expected after the colon"));
 }
 
 CLI::Option* add_lora_option(CLI::App* command, std::vector<std::string>& adapters) {
@@ -136,10 +139,11 @@ Result<LoadedModel> load(const ModelOptions& options) {
   const bool chat = format && published_as_chat(file, *stored);
   std::vector<AdapterUse> adapters;
   for (const std::string& text : options.adapters) {
-    const auto [path, strength] = adapter_argument(text);
-    auto adapter = model->load_adapter(path);
+    const auto use = adapter_argument(text);
+    if (!use) return std::unexpected(use.error());
+    auto adapter = model->load_adapter(use->first);
     if (!adapter) return failed(adapter);
-    adapters.push_back({std::move(*adapter), strength});
+    adapters.push_back({std::move(*adapter), use->second});
   }
   return LoadedModel{std::move(*stored), std::move(*model), format, chat, std::move(adapters)};
 }

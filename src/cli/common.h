@@ -29,7 +29,7 @@ void add_model_argument(CLI::App* command, std::string& model);
 // --lora FILE[:SCALE]
 CLI::Option* add_lora_option(CLI::App* command, std::vector<std::string>& adapters);
 // Its parts; the scale is 1 where none is given.
-[[nodiscard]] std::pair<std::string, float> adapter_argument(const std::string& text);
+[[nodiscard]] Result<std::pair<std::string, float>> adapter_argument(const std::string& text);
 void add_device_options(CLI::App* command, ModelOptions& options);  // MODEL, --device, --threads
 void add_model_options(CLI::App* command, ModelOptions& options);   // these, --ctx-size and so on
 

@@ -81,7 +81,10 @@ Result<> merge(const MergeCommand& o) {
   auto loaded = load(o.model);
   if (!loaded) return failed(loaded);
   std::vector<std::string> inputs{loaded->stored.path};
-  for (const std::string& text : o.model.adapters) inputs.push_back(adapter_argument(text).first);
+  for (const std::string& text : o.model.adapters) {
+    const std::string adapter = adapter_argument(text)->first;  // `load` has read it
+    inputs.insert(inputs.end(), {adapter, adapter + "/adapter_model.safetensors"});
+  }
   if (auto ok = check_output(o.output, inputs); !ok) return ok;
   std::vector<ActiveAdapter> adapters;
   for (const AdapterUse& use : loaded->adapters) adapters.push_back({use.adapter.get(), use.strength});

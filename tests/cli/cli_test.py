@@ -7,6 +7,7 @@ import os
 import pathlib
 import pty
 import re
+import shutil
 import resource
 import select
 import struct
@@ -288,7 +289,8 @@ class Adapters(Case):
             self.assertAlmostEqual(a, b, delta=1e-3)
 
     def test_a_wrong_one_is_named(self):
-        for lora, names in [("/no/adapter", "/no/adapter"), (f"{self.PEFT}:much", f"{self.PEFT}:much"),
+        for lora, names in [("/no/adapter", "/no/adapter"), (f"{self.PEFT}:much", [f"{self.PEFT}:much", "scale"]),
+                            (f"{self.GGUF}:nan", "'nan' is no scale"), (f"{self.GGUF}:1e39", "'1e39' is no scale"),
                             (self.BASE, ["general.type", "adapter"]), (self.folder, "adapter_model.safetensors"),
                             (MODELS.parent / "lora" / "g3-f16.adapter.gguf", ["attn_", "another model"])]:
             with self.subTest(lora=lora):
@@ -353,6 +355,11 @@ class Merging(Case):
                 self.refused("merge", model, "--lora", f"{adapter}:0.5", "-o", out, *force, names=[str(out), "itself"])
         self.assertEqual(model.read_bytes(), self.BASE.read_bytes())
         self.assertEqual(adapter.read_bytes(), self.GGUF.read_bytes())
+        peft = self.folder / "peft"
+        shutil.copytree(self.PEFT, peft)
+        inside = peft / "adapter_model.safetensors"
+        self.refused("merge", model, "--lora", peft, "-o", inside, "--force", names=[str(inside), "itself"])
+        shutil.rmtree(peft)
         other = self.folder / "other.gguf"
         other.write_text("mine")
         self.refused("merge", model, "--lora", adapter, "-o", other, names=["other.gguf", "--force"])
