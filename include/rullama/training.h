@@ -91,7 +91,8 @@ struct FinetuneResult {
   LoadedAdapter adapter;              // as it was written; with early_stopping the best one
   std::vector<std::string> files;     // the adapter's
   std::string log, checkpoint;        // JSON lines; the training's state, to go on from
-  std::vector<FinetuneStep> history;  // also of before a resume
+  std::uint64_t steps = 0;            // taken, with those of before a resume
+  std::vector<FinetuneStep> history;  // of each that the log knows, likewise
 };
 
 // Trains, writes the adapter when done (also when cancelled, as far as it has come), keeps checkpoints on the way. An

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "api/impl.h"
@@ -23,6 +24,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kPrompts = 8;  // of FinetunePlan::prompts
 constexpr std::uint32_t kDefaultRank = 16;
+constexpr double kMostNumber = std::numeric_limits<float>::max();  // what the device computes with
 
 // Where a training puts what.
 struct Paths {
@@ -110,7 +112,7 @@ class Log {
       const double rate = number("tokens_per_s");
       s.seconds = rate > 0 ? static_cast<double>(s.tokens) / rate : 0;
       if (json.contains("eval_loss")) s.eval_loss = number("eval_loss");
-      if (s.step == steps.size() + 1 && s.step <= until) steps.push_back(s);
+      if (s.step > (steps.empty() ? 0 : steps.back().step) && s.step <= until) steps.push_back(s);
     }
     return steps;
   }
@@ -130,7 +132,7 @@ class Finetuning {
 
   Result<FinetuneResult> run() {
     for (auto stage : {&Finetuning::check, &Finetuning::read_data, &Finetuning::make_adapter, &Finetuning::make_trainer,
-                       &Finetuning::resume})
+                       &Finetuning::resume, &Finetuning::make_folder})
       if (auto ok = (this->*stage)(); !ok) return failed(ok);
     if (observer_.on_plan)
       if (auto ok = observer_.on_plan(plan_); !ok) return failed(ok);
@@ -145,11 +147,13 @@ class Finetuning {
     if (o_.max_length > model_.text->config.context_length)
       return fail(cat("--max-length ", o_.max_length, " is more than the model's context of ",
                       model_.text->config.context_length));
-    if (!(o_.learning_rate > 0) || !std::isfinite(o_.learning_rate)) return fail("--learning-rate must be above 0");
+    if (!(o_.learning_rate > 0) || o_.learning_rate > kMostNumber)
+      return fail("--learning-rate must be above 0, and no more than an f32 holds");
+    if (!(o_.lora_alpha >= 0) || !std::isfinite(o_.lora_alpha)) return fail("--lora-alpha must be above 0");
     if (o_.max_steps == 0 && !(o_.num_epochs > 0 && o_.num_epochs <= 1e6))
       return fail("--num-epochs must be above 0, and at most a million");
-    if (!(o_.max_grad_norm >= 0) || !(o_.weight_decay >= 0))
-      return fail("--max-grad-norm and --weight-decay must not be negative");
+    if (!(o_.max_grad_norm >= 0) || !(o_.weight_decay >= 0) || o_.weight_decay > kMostNumber)
+      return fail("--max-grad-norm and --weight-decay must be numbers that are not negative");
     if (o_.early_stopping && o_.eval_data.empty())
       return fail("--early-stopping needs --eval-data, whose loss it watches");
     if (!schedule_of(o_.lr_scheduler))
@@ -159,11 +163,21 @@ class Finetuning {
     std::error_code none;
     if (fs::is_regular_file(o_.output, none) && paths_.adapter != fs::path(o_.output))
       return fail(cat("-o ", quote(o_.output, 200), " is a file that is there; name a folder or a .safetensors file"));
-    if (!o_.overwrite && !o_.resume)
-      for (const fs::path* path : {&paths_.adapter, &paths_.config, &paths_.checkpoint, &paths_.log})
-        if (fs::exists(*path, none))
-          return fail(cat(quote(path->string(), 200),
-                          " is there already: choose another -o, go on with --resume, or replace it with --force"));
+    for (const std::string* input : {&o_.data, &o_.eval_data, &model_.path})
+      for (const fs::path* path : {&paths_.adapter, &paths_.config, &paths_.checkpoint, &paths_.log, &paths_.best})
+        if (fs::equivalent(*path, *input, none))
+          return fail(cat("training would write over ", quote(*input, 200), ", which it reads; choose another -o"));
+    goes_on_ = o_.resume && fs::exists(paths_.checkpoint, none);
+    if (o_.overwrite || goes_on_) return {};
+    for (const fs::path* path : {&paths_.adapter, &paths_.config})
+      if (o_.resume && fs::exists(*path, none))
+        return fail(cat(quote(path->string(), 200),
+                        " is there already, but no checkpoint to go on from: choose another -o, or replace it with "
+                        "--force"));
+    for (const fs::path* path : {&paths_.adapter, &paths_.config, &paths_.checkpoint, &paths_.log})
+      if (!o_.resume && fs::exists(*path, none))
+        return fail(cat(quote(path->string(), 200),
+                        " is there already: choose another -o, go on with --resume, or replace it with --force"));
     return {};
   }
 
@@ -237,7 +251,7 @@ class Finetuning {
                           "; known are q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj, "
                           "per_layer_input_gate, per_layer_projection, per_layer_model_projection, lm_head and "
                           "embed_tokens"));
-        setup.targets.push_back(*target);
+        if (std::ranges::find(setup.targets, *target) == setup.targets.end()) setup.targets.push_back(*target);
       }
       auto made = rullama::make_adapter(text, setup);
       if (!made) return failed(made);
@@ -284,7 +298,8 @@ class Finetuning {
     for (const Example& e : data_.examples)
       for (const std::vector<Token>* ids : {&e.tokens, &e.labels})
         for (const Token t : *ids) hash = (hash ^ t) * 1099511628211ull;
-    return {{"--data", hash},
+    return {{"MODEL", fingerprint(*model_.text)},
+            {"--data", hash},
             {"--learning-rate", o_.learning_rate},
             {"--lr-scheduler", o_.lr_scheduler},
             {"--num-cycles", o_.num_cycles},
@@ -292,7 +307,9 @@ class Finetuning {
             {"--max-steps or --num-epochs", plan_.steps},
             {"--batch-size", o_.batch_size},
             {"--grad-accum", o_.grad_accum},
+            {"--max-length", o_.max_length},
             {"--packing", o_.packing},
+            {"--mixed-precision", !o_.exact},
             {"--no-shuffle", !o_.shuffle},
             {"--weight-decay", o_.weight_decay},
             {"--max-grad-norm", o_.max_grad_norm},
@@ -303,8 +320,7 @@ class Finetuning {
   }
 
   Result<> resume() {
-    std::error_code none;
-    if (!o_.resume || !fs::exists(paths_.checkpoint, none)) return {};
+    if (!goes_on_) return {};
     auto source = open_mapped(paths_.checkpoint.string());
     if (!source) return failed(source);
     auto file = Safetensors::read(*source);
@@ -315,9 +331,10 @@ class Finetuning {
       return fail(cat(paths_.checkpoint.string(), ": no checkpoint of `rullama finetune`; remove it to begin anew"));
     for (const auto& [key, value] : now.items())
       if (const auto was = before.find(key); was == before.end() || *was != value)
-        return fail(cat(paths_.checkpoint.string(), " was made with another ", key,
-                        key == "--data" || was == before.end() ? std::string() : cat(" (", was->dump(), ")"),
-                        "; go on with the same, or begin anew with --force"));
+        return fail(
+            cat(paths_.checkpoint.string(), " was made with another ", key,
+                key == "--data" || key == "MODEL" || was == before.end() ? std::string() : cat(" (", was->dump(), ")"),
+                "; go on with the same, or begin anew with --force"));
     if (auto ok = trainer_->restore(*file); !ok) return ok;
     plan_.done = trainer_->steps();
     history_ = Log::read(paths_.log, plan_.done);
@@ -330,17 +347,24 @@ class Finetuning {
     return {};
   }
 
-  Result<> write_adapter_to(const fs::path& path) const {
+  Result<> write_adapter_to(const fs::path& path, const Adapter& adapter) const {
     return write_file(path,
-                      [&](ByteSink& sink) { return write_adapter(sink, *adapter_, settings_, *model_.text->backend); });
+                      [&](ByteSink& sink) { return write_adapter(sink, adapter, settings_, *model_.text->backend); });
   }
 
-  Result<FinetuneResult> train() {
+  // What cannot be written is known before anything is computed.
+  Result<> make_folder() {
     std::error_code why;
     if (const fs::path folder = paths_.adapter.parent_path(); !folder.empty()) fs::create_directories(folder, why);
     if (why)
       return fail(ErrorCode::io, cat("the folder ", quote(paths_.adapter.parent_path().string(), 200),
                                      " cannot be made: ", why.message()));
+    if (const auto probe = FileWriter::create(paths_.log.string()); !probe) return std::unexpected(probe.error());
+    if (!goes_on_) fs::remove(paths_.best, why);
+    return {};
+  }
+
+  Result<FinetuneResult> train() {
     Log log;
     if (auto ok = log.open(paths_.log, history_); !ok) return failed(ok);
     const std::string note = identity().dump();
@@ -355,7 +379,7 @@ class Finetuning {
     hooks.checkpoint = [&] {
       return write_file(paths_.checkpoint, [&](ByteSink& sink) { return trainer_->save(sink, note); });
     };
-    if (o_.early_stopping) hooks.best = [&] { return write_adapter_to(paths_.best); };
+    if (o_.early_stopping) hooks.best = [&] { return write_adapter_to(paths_.best, *adapter_); };
     hooks.cancelled = observer_.cancelled;
     CourseOptions how;
     how.schedule = {*schedule_of(o_.lr_scheduler), o_.learning_rate, o_.warmup_steps, plan_.steps, o_.num_cycles};
@@ -363,8 +387,12 @@ class Finetuning {
     how.eval_steps = o_.eval_steps;
     how.patience = o_.early_stopping;
     const auto end = run_course(*trainer_, *batches_, evaluation_, how, hooks, past_);
-    if (!end) return fail(end.error().code, cat(end.error().message, how_to_go_on()));
-    return finish(*end);
+    if (end) return finish(*end);
+    std::string kept = how_to_go_on();
+    // all is trained, and the disk may have room for the adapter where it had none for a checkpoint
+    if (end.error().code == ErrorCode::io && trainer_->steps() == plan_.steps && finish(CourseEnd::complete))
+      kept = cat(" (the adapter is whole, in ", quote(paths_.adapter.string(), 200), ")");
+    return fail(end.error().code, cat(end.error().message, kept));
   }
 
   std::string how_to_go_on() const {
@@ -377,23 +405,19 @@ class Finetuning {
   Result<FinetuneResult> finish(CourseEnd end) {
     std::error_code none;
     std::shared_ptr<const Adapter> result = adapter_;
-    const bool best = o_.early_stopping && end != CourseEnd::cancelled && fs::exists(paths_.best, none);
-    if (best) {
-      fs::rename(paths_.best, paths_.adapter, none);
-      if (none)
-        return fail(ErrorCode::io, cat("writing ", quote(paths_.adapter.string(), 200), " failed: ", none.message()));
-      auto loaded = api_.load_adapter(paths_.adapter.string());
+    if (o_.early_stopping && end != CourseEnd::cancelled && fs::exists(paths_.best, none)) {
+      auto loaded = api_.load_adapter(paths_.best.string());
       if (!loaded) return failed(loaded);
       result = loaded->get();
-    } else if (auto ok = write_adapter_to(paths_.adapter); !ok) {
-      return failed(ok);
     }
+    if (auto ok = write_adapter_to(paths_.adapter, *result); !ok) return failed(ok);
     if (auto ok = write_text(paths_.config, settings_to_json(settings_) + "\n"); !ok) return failed(ok);
     return FinetuneResult{static_cast<FinetuneEnd>(end),
                           LoadedAdapter(std::move(result)),
                           {paths_.adapter.string(), paths_.config.string()},
                           paths_.log.string(),
                           paths_.checkpoint.string(),
+                          trainer_->steps(),
                           std::move(history_)};
   }
 
@@ -402,6 +426,7 @@ class Finetuning {
   const FinetuneOptions& o_;
   const FinetuneObserver& observer_;
   const Paths paths_;
+  bool goes_on_ = false;  // from a checkpoint
   FinetunePlan plan_;
   Dataset data_, eval_;
   std::optional<BatchPlan> batches_;

@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::uint32_t kAnswerTokens = 48;  // of an answer before or after
 constexpr std::size_t kLines = 100;          // of progress, where there is no terminal
+constexpr std::size_t kMostSamples = 8;      // as many prompts a plan has
 
 struct FinetuneCommand {
   ModelOptions model;
@@ -28,11 +29,12 @@ struct FinetuneCommand {
 // What the model says to some prompts of the data, before and after.
 class Samples {
  public:
-  Samples(const Model& model, std::size_t count) : model_(model), count_(count) {}
+  Samples(const Model& model, std::size_t count, const InterruptScope& interrupt)
+      : model_(model), count_(count), interrupt_(interrupt) {}
 
   void prompts(const FinetunePlan& plan) {
     for (const auto& prompt : plan.prompts)
-      if (prompts_.size() < count_) prompts_.push_back(prompt);
+      if (prompts_.size() < count_ && prompt.size() < model_.info().context_length) prompts_.push_back(prompt);
   }
   Result<> answer(std::span<const AdapterUse> adapters, std::vector<std::string>& answers) const {
     if (prompts_.empty()) return {};
@@ -48,9 +50,11 @@ class Samples {
     greedy.sampling.temperature = 0;
     greedy.max_tokens = kAnswerTokens;
     greedy.stop = {"\n\n"};
+    greedy.cancelled = [&] { return interrupt_.interrupted(); };
     for (const auto& prompt : prompts_) {
       auto answer = session->generate(prompt, greedy);
       if (!answer) return failed(answer);
+      if (interrupt_.interrupted()) return {};
       answers.push_back(std::move(answer->text));
     }
     return {};
@@ -80,11 +84,12 @@ class Samples {
  private:
   const Model& model_;
   std::size_t count_;
+  const InterruptScope& interrupt_;
   std::vector<std::vector<Token>> prompts_;
   std::vector<std::string> before_, after_;
 };
 
-void show_plan(const FinetunePlan& p, const FinetuneOptions& o) {
+void show_plan(const FinetunePlan& p) {
   std::string text = cat(p.examples, " examples from ", p.rows, " rows, ", p.tokens, " tokens, ", p.targets,
                          " of them to be predicted");
   if (p.eval_examples) text += cat("; ", p.eval_examples, " to evaluate on");
@@ -99,14 +104,20 @@ void show_plan(const FinetunePlan& p, const FinetuneOptions& o) {
     note_line(cat(range, " tokens ", std::string(bar, '#'), bar ? " " : "", count));
     from = length + 1;
   }
-  if (p.truncated)
-    note(cat("warning: ", p.truncated, " examples are longer than --max-length ", o.max_length, " and were cut",
-             p.without_target ? cat("; ", p.without_target, " of them have nothing left to learn and were left out")
-                              : std::string()));
   note(cat(p.parameters, " parameters to train; ", p.steps, " steps, at most ", p.batch_rows,
            " tokens at a time, which take ", bytes_text(static_cast<double>(p.activation_bytes)),
            " of intermediate results"));
   if (p.done) note(cat("going on after step ", p.done));
+}
+
+void show_warnings(const FinetunePlan& p, const FinetuneOptions& o) {
+  if (p.truncated)
+    note(cat("warning: ", p.truncated, " examples are longer than --max-length ", o.max_length, " and were cut",
+             p.without_target ? cat("; ", p.without_target, " of them have nothing left to learn and were left out")
+                              : std::string()));
+  if (o.warmup_steps >= p.steps)
+    note(cat("warning: --warmup-steps ", o.warmup_steps, " is no less than the ", p.steps,
+             " steps of the training, so the learning rate never reaches its highest"));
 }
 
 std::string clock(double seconds) {
@@ -164,11 +175,12 @@ Result<> train(const FinetuneCommand& o) {
   FinetuneOptions how = o.how;
   how.exact = !o.mixed_precision;
   const InterruptScope interrupt;
-  Samples samples(loaded->model, o.samples);
+  Samples samples(loaded->model, o.samples, interrupt);
   StepView view;
   FinetuneObserver observer;
   observer.on_plan = [&](const FinetunePlan& plan) {
-    if (!o.json) show_plan(plan, how);
+    if (!o.json) show_plan(plan);
+    show_warnings(plan, how);
     samples.prompts(plan);
     return samples.before();
   };
@@ -187,12 +199,11 @@ Result<> train(const FinetuneCommand& o) {
   if (result->end != FinetuneEnd::cancelled)
     if (auto ok = samples.after(result->adapter); !ok) return ok;
 
-  const std::size_t steps = result->history.empty() ? 0 : result->history.back().step;
-  const double loss = result->history.empty() ? 0 : result->history.back().loss;
+  const Json loss = result->history.empty() ? Json() : Json(result->history.back().loss);
   if (o.json) {
     constexpr std::array kEnds{"complete", "early", "cancelled"};
     put_json({{"adapter", result->files.front()},
-              {"steps", steps},
+              {"steps", result->steps},
               {"final_loss", loss},
               {"end", kEnds[static_cast<std::size_t>(result->end)]},
               {"log", result->log},
@@ -207,7 +218,7 @@ Result<> train(const FinetuneCommand& o) {
       put("training ended early: the loss on the evaluation data no longer fell\n");
   }
   if (result->end != FinetuneEnd::cancelled) return {};
-  note(cat("stopped after step ", steps, "; the same command with --resume goes on"));
+  note(cat("stopped after step ", result->steps, "; the same command with --resume goes on"));
   return fail(ErrorCode::cancelled, "");
 }
 
@@ -279,7 +290,9 @@ void add_finetune(CLI::App& app, Task& task) {
   add_course_options(command, o->how);
   command->add_flag("--mixed-precision", o->mixed_precision,
                     "The device's fast kernels where they exist, instead of f32 all the way");
-  command->add_option("--samples", o->samples, "Prompts of the data to answer before and after")->capture_default_str();
+  command->add_option("--samples", o->samples, "Prompts of the data to answer before and after")
+      ->check(CLI::Range(std::size_t{0}, kMostSamples))
+      ->capture_default_str();
   command->add_flag("--json", o->json,
                     "A JSON object a step: step, steps, epoch, loss, lr, grad_norm, tokens, tokens_per_s, eval_loss; "
                     "at last adapter, steps, final_loss, end, log, plot, checkpoint, samples");

@@ -159,6 +159,10 @@ Result<> write_matrix(ByteSink& out, const Tensor& tensor, float factor, Backend
   if (auto ok = backend.read(tensor, 0, std::as_writable_bytes(std::span(values))); !ok) return ok;
   if (factor != 1)
     for (float& v : values) v *= factor;
+  if (!std::ranges::all_of(values, [](float v) { return std::isfinite(v); }))
+    return fail(
+        "the adapter holds values that are no finite numbers, so it is not written; train it with a smaller "
+        "--learning-rate");
   return out.write(std::as_bytes(std::span(values)));
 }
 

@@ -48,6 +48,18 @@ Result<> Runner::make_cache(std::uint32_t context, std::uint32_t batch, DType dt
   return {};
 }
 
+std::uint64_t fingerprint(const TextModel& model) {
+  std::uint64_t h = 1469598103934665603ull;  // FNV-1a
+  const auto mix = [&](std::uint64_t v) { h = (h ^ v) * 1099511628211ull; };
+  const GemmaConfig& c = model.config;
+  for (const char ch : c.name) mix(static_cast<unsigned char>(ch));
+  for (const std::uint64_t v : {std::uint64_t{c.hidden}, std::uint64_t{c.vocab}, std::uint64_t{c.window},
+                                std::uint64_t{c.per_layer}, model.weights.bytes})
+    mix(v);
+  for (const LayerConfig& l : c.layers) mix(l.head_dim), mix(l.n_kv_heads), mix(l.kv_layer), mix(l.sliding);
+  return h;
+}
+
 void Runner::set_adapters(std::vector<ActiveAdapter> adapters) {
   std::erase_if(adapters, [](const ActiveAdapter& a) { return a.strength == 0; });
   adapters_ = std::move(adapters);

@@ -31,6 +31,8 @@ struct TextModel {
   HostTable per_layer_table;  // used if weights.per_layer_on_host
   std::shared_ptr<Backend> backend;
 };
+// Tells models apart: a file that was made with one does not go with another.
+[[nodiscard]] std::uint64_t fingerprint(const TextModel& model);
 
 class Runner {
  public:

@@ -193,16 +193,10 @@ Result<> for_each_slot_run(std::uint64_t slots, std::uint32_t first, std::uint32
 }  // namespace
 
 std::uint64_t Sequence::fingerprint() const {
-  std::uint64_t h = 1469598103934665603ull;
-  const auto mix = [&](std::uint64_t v) { h = (h ^ v) * 1099511628211ull; };
-  const GemmaConfig& c = model_->config;
-  for (const char ch : c.name) mix(static_cast<unsigned char>(ch));
-  for (const std::uint64_t v : {std::uint64_t{c.hidden}, std::uint64_t{c.vocab}, std::uint64_t{c.window},
-                                std::uint64_t{c.per_layer}, model_->weights.bytes})
-    mix(v);
+  std::uint64_t h = rullama::fingerprint(*model_);
   for (const ActiveAdapter& a : runner_.adapters())
-    mix(a.adapter->fingerprint), mix(std::bit_cast<std::uint32_t>(a.strength));
-  for (const LayerConfig& l : c.layers) mix(l.head_dim), mix(l.n_kv_heads), mix(l.kv_layer), mix(l.sliding);
+    for (const std::uint64_t v : {a.adapter->fingerprint, std::uint64_t{std::bit_cast<std::uint32_t>(a.strength)}})
+      h = (h ^ v) * 1099511628211ull;
   return h;
 }
 

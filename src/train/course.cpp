@@ -34,6 +34,8 @@ Result<StepReport> take_step(Trainer& trainer, BatchPlan& plan, const ScheduleOp
   auto norm = trainer.update(r.learning_rate);
   if (!norm) return failed(norm);
   r.grad_norm = *norm;
+  if (!std::isfinite(r.grad_norm))
+    return fail(cat("step ", step + 1, ": the gradients are no longer numbers; use a smaller --learning-rate"));
   r.step = step + 1;
   r.steps = schedule.steps;
   r.epoch = plan.epoch_at(r.step);
@@ -57,6 +59,7 @@ Result<CourseEnd> run_course(Trainer& trainer, BatchPlan& plan, std::span<const 
                              const CourseOptions& o, const CourseHooks& hooks, CoursePast past) {
   const std::uint64_t steps = o.schedule.steps;
   while (trainer.steps() < steps) {
+    if (o.patience && past.evaluations_since >= o.patience) return CourseEnd::early;
     if (hooks.cancelled && hooks.cancelled()) {
       if (auto ok = hooks.checkpoint(); !ok) return failed(ok);
       return CourseEnd::cancelled;
@@ -79,7 +82,6 @@ Result<CourseEnd> run_course(Trainer& trainer, BatchPlan& plan, std::span<const 
     const bool early = o.patience && past.evaluations_since >= o.patience;
     if (last || early || (o.save_steps && report->step % o.save_steps == 0))
       if (auto ok = hooks.checkpoint(); !ok) return failed(ok);
-    if (early && !last) return CourseEnd::early;
   }
   return CourseEnd::complete;
 }

@@ -388,6 +388,9 @@ Result<> Trainer::restore(const Safetensors& file) {
       found.push_back({from, &to});
     }
   }
+  if (file.tensors().size() != found.size())
+    return fail(cat(name, ": has ", file.tensors().size(), " tensors, expected ", found.size(),
+                    "; it is a checkpoint of other targets"));
   std::vector<std::vector<std::byte>> contents;
   for (const Found& f : found) {
     contents.emplace_back(f.from->bytes);

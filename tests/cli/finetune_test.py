@@ -104,9 +104,60 @@ class Finetune(cli_test.Case):
         other.write_text('{"text": "something else"}\n')
         self.refuse("--data", other, *SIX, "--resume", names=["--data", "checkpoint.safetensors"])
         self.assertEqual(self.read("out/adapter_model.safetensors"), before)
+        self.refuse("--data", FACTS, *SIX, "--resume", "--target-modules", "q_proj", names=["checkpoint.safetensors", "targets"])
+        self.refuse("--data", FACTS, *SIX, "--resume", "--mixed-precision", names=["checkpoint.safetensors", "--mixed-precision"])
+        self.refused("finetune", MODELS / "g4-e2b.f32.gguf", *CPU, "-o", self.folder / "out", "--data", FACTS, *SIX, "--resume",
+                     names=["checkpoint.safetensors", "MODEL"])
+        (self.folder / "out" / "training.jsonl").write_text('{"step": 1, "loss"')
         again = self.train("out", *SIX, "--resume")
         self.assertEqual(len(again), 1, "nothing was left to train")
+        self.assertEqual((again[0]["steps"], again[0]["final_loss"]), (6, None), "the log is lost, the training is not")
         self.assertEqual(self.read("out/adapter_model.safetensors"), before)
+
+    def test_nothing_of_the_users_is_written_over(self):
+        out = self.folder / "out"
+        self.train("out", *SIX)
+        kept = self.read("out/adapter_model.safetensors")
+        (out / "checkpoint.safetensors").unlink()
+        self.refuse("--data", FACTS, *SIX, "--resume", names=["adapter_model.safetensors", "no checkpoint", "--force"])
+        self.assertEqual(self.read("out/adapter_model.safetensors"), kept)
+        mine = out / "training.jsonl"
+        mine.write_bytes(FACTS.read_bytes())
+        for flag in ["--force", "--resume"]:
+            self.refuse("--data", mine, *SIX, flag, names=["training.jsonl", "-o"])
+            self.refuse("--data", FACTS, "--eval-data", mine, *SIX, flag, names=["training.jsonl", "-o"])
+            self.assertEqual(mine.read_bytes(), FACTS.read_bytes())
+        model = self.folder / "model.safetensors"
+        model.write_bytes(BASE.read_bytes())
+        self.refused("finetune", model, *CPU, "--data", FACTS, "-o", model, "--force", names="model.safetensors")
+        self.assertEqual(model.read_bytes(), BASE.read_bytes())
+
+    def test_a_disk_that_takes_no_checkpoint_costs_no_training(self):
+        (self.folder / "out" / "checkpoint.safetensors").mkdir(parents=True)
+        done = self.rullama("finetune", BASE, *CPU, "--data", FACTS, "-o", self.folder / "out", *SIX, "--force", code=1)
+        self.assertRegex(done.stderr, "checkpoint.safetensors.* failed: .*the adapter is whole, in .*adapter_model.safetensors")
+        self.rullama("logits", BASE, *CPU, "--tokens", "2,5", "--lora", self.folder / "out")
+
+    def test_a_folder_that_cannot_be_made_is_known_before_the_first_answer(self):
+        (self.folder / "plain").write_text("mine")
+        self.refused("finetune", BASE, *CPU, "--data", FACTS, "-o", self.folder / "plain" / "a.safetensors", names="plain")
+
+    def test_remarks_go_with_json_too(self):
+        done = self.rullama("finetune", BASE, *CPU, "--data", FACTS, "-o", self.folder / "out", *QUICK, "--max-steps", "1", "--json",
+                            "--max-length", "64", "--warmup-steps", "1")
+        self.assertIn("longer than --max-length 64", done.stderr)
+        self.assertIn("--warmup-steps 1", done.stderr)
+
+    def test_the_same_target_twice_is_one(self):
+        self.train("one", *SIX, "--target-modules", "q_proj")
+        self.train("two", *SIX, "--target-modules", "q_proj,q_proj")
+        self.assertEqual(self.read("one/adapter_model.safetensors"), self.read("two/adapter_model.safetensors"))
+
+    def test_an_adapter_that_is_no_number_is_not_written(self):
+        done = self.rullama("finetune", BASE, *CPU, "--data", FACTS, "-o", self.folder / "out", *QUICK, "--max-steps", "1",
+                            "--learning-rate", "1e38", "--weight-decay", "100", code=1)  # the step itself overflows
+        self.assertIn("no finite numbers", done.stderr)
+        self.assertFalse((self.folder / "out" / "adapter_model.safetensors").exists())
 
     def test_training_goes_on_from_an_adapter(self):
         first = self.train("first", *SIX)
@@ -126,7 +177,14 @@ class Finetune(cli_test.Case):
         again = self.train("again", "--samples", "0", "--init-adapter", self.folder / "out", "--max-steps", "1",
                            "--learning-rate", "1e-30", "--eval-data", FACTS)
         self.assertAlmostEqual(again[0]["eval_loss"], min(losses), delta=1e-4)
-        self.assertFalse((self.folder / "out" / "best.safetensors").exists())
+        # what ended early stays as it is, and a longer patience goes on from the best so far
+        best = self.read("out/adapter_model.safetensors")
+        flags = ("--max-steps", "200", "--learning-rate", "0.3", "--eval-data", FACTS, "--eval-steps", "2",
+                 "--lr-scheduler", "constant", "--resume")
+        for patience, steps in [("2", 0), ("3", 2)]:
+            lines = self.train("out", *QUICK, *flags, "--early-stopping", patience)
+            self.assertEqual((lines[-1]["end"], len(lines) - 1), ("early", steps))
+            self.assertEqual(self.read("out/adapter_model.safetensors"), best, f"patience {patience}")
 
     def test_what_is_wrong_is_named(self):
         bad = self.folder / "bad.jsonl"
@@ -139,13 +197,15 @@ class Finetune(cli_test.Case):
                             (("--max-length", "4"), ["--max-length"]), (("--batch-size", "0"), ["--batch-size"]),
                             (("--early-stopping", "2"), ["--eval-data"]), (("--learning-rate", "0"), ["--learning-rate"]),
                             (("--num-epochs", "-1"), ["--num-epochs"]), (("--lora-dropout", "1"), ["--lora-dropout"]),
-                            (("--weight-decay", "-1"), ["--weight-decay"])]:
+                            (("--weight-decay", "-1"), ["--weight-decay"]), (("--weight-decay", "inf"), ["--weight-decay"]),
+                            (("--learning-rate", "1e39"), ["--learning-rate"]), (("--lora-alpha", "nan"), ["--lora-alpha"]),
+                            (("--lora-alpha", "inf"), ["--lora-alpha"])]:
             with self.subTest(args=args):
                 self.refuse("--data", FACTS, *args, "--force", names=names)
         done = self.rullama("finetune", BASE, *CPU, "--data", FACTS, "-o", self.folder / "out", "--learning-rate", "1e30",
                             "--samples", "0", code=1)
         self.assertRegex(done.stderr, "step [0-9]+: the loss is no longer a number; use a smaller --learning-rate")
-        for args, names in [(("--lora-r", "0"), "--lora-r"), (("--lr-scheduler", "sawtooth"), "sawtooth"), ((), "--data")]:
+        for args, names in [(("--lora-r", "0"), "--lora-r"), (("--samples", "9"), "--samples"), (("--lr-scheduler", "sawtooth"), "sawtooth"), ((), "--data")]:
             data = ("--data", FACTS) if args else ()
             self.refuse(*data, *args, names=[names, "--help"], code=2)
         here = self.folder / "file.txt"
