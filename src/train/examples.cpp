@@ -39,33 +39,55 @@ class Turns {
   Result<std::vector<Example>> examples() {
     auto whole = shown(messages_.size(), false);
     if (!whole) return failed(whole);
-    std::vector<Example> each;
+    std::vector<std::size_t> answers;
     bool same = true;  // every prompt is a beginning of the whole
     for (std::size_t i = 0; i < messages_.size(); i++) {
       if (messages_[i].role != Role::assistant) continue;
-      auto before = shown(i, true), after = shown(i + 1, false);
-      // a thought that the prompt would open is left to the answer, which may have none
-      if (before && before->opens_thought) before = shown(i, false);
-      if (!before) return failed(before);
-      if (!after) return failed(after);
-      const auto answer = answer_in(*after, i);
+      const auto turn = turn_of(i);
+      if (!turn) return std::unexpected(turn.error());
+      const auto answer = answer_in(turn->after, i);
       if (answer.empty()) continue;
       const auto there = answer_in(*whole, i);
       const std::span<const Segment> until(whole->segments.data(), there.data());
-      same = same && text_of(until) == before->text() && text_of(there) == text_of(answer);
+      same = same && text_of(until) == turn->before.text() && text_of(there) == text_of(answer);
+      answers.push_back(i);
+    }
+    if (same && answers.size() > 1) {
+      Example all;
+      if (auto ok = add(all, whole->segments); !ok) return failed(ok);
+      return std::vector<Example>{std::move(all)};
+    }
+    std::vector<Example> each;
+    for (const std::size_t i : answers) {
+      auto turn = turn_of(i);
+      if (!turn) return failed(turn);
       Example e;
-      for (Segment& s : before->segments) s.answer.reset();  // earlier answers have examples of their own
-      if (auto ok = add(e, before->segments); !ok) return failed(ok);
-      if (auto ok = add(e, answer); !ok) return failed(ok);
+      for (Segment& s : turn->before.segments) s.answer.reset();  // earlier answers have examples of their own
+      if (auto ok = add(e, turn->before.segments); !ok) return failed(ok);
+      if (auto ok = add(e, answer_in(turn->after, i)); !ok) return failed(ok);
+      // what will be cut anyway need not be kept for each turn of a long conversation
+      const std::size_t most = std::min<std::size_t>(e.tokens.size(), std::size_t{options_.max_length} + 1);
+      e.tokens.resize(most);
+      e.labels.resize(most);
+      e.tokens.shrink_to_fit();
+      e.labels.shrink_to_fit();
       each.push_back(std::move(e));
     }
-    if (!same || each.size() < 2) return each;
-    Example all;
-    if (auto ok = add(all, whole->segments); !ok) return failed(ok);
-    return std::vector<Example>{std::move(all)};
+    return each;
   }
 
  private:
+  struct Turn {
+    RenderedPrompt before, after;  // the prompt, and the conversation up to the answer's end
+  };
+  Result<Turn> turn_of(std::size_t i) {
+    auto before = shown(i, true), after = shown(i + 1, false);
+    // a thought that the prompt would open is left to the answer, which may have none
+    if (before && before->opens_thought) before = shown(i, false);
+    if (!before) return failed(before);
+    if (!after) return failed(after);
+    return Turn{std::move(*before), std::move(*after)};
+  }
   Result<RenderedPrompt> shown(std::size_t count, bool ask) {
     how_.add_generation_prompt = ask;
     return render({messages_.begin(), messages_.begin() + static_cast<std::ptrdiff_t>(count)}, how_);

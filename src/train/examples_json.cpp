@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/text.h"
+#include "base/utf8.h"
 #include "runtime/chat_json.h"
 #include "train/examples.h"
 #include "train/trainer.h"
@@ -10,7 +11,7 @@
 namespace rullama {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;  // finds a key among many
 constexpr Token kNoTarget = TrainBatch::kNoTarget;
 constexpr std::int64_t kMasked = -100;  // HuggingFace's label of a token that is not to be predicted
 
@@ -21,13 +22,17 @@ class Reader {
   Result<> line(std::string_view text) {
     const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
     if (json.is_discarded()) {
-      auto why = value_from_json(text);  // says where
-      return fail(why ? "not valid JSON" : why.error().message);
+      if (!utf8::valid(text)) return fail("is no UTF-8 text; save the file as UTF-8");
+      const auto why = value_from_json(text);  // says where
+      std::string message = why ? "not valid JSON" : why.error().message;
+      constexpr std::string_view here = "line 1, ";  // of this line's text, not of the file
+      if (const auto at = message.find(here); at != std::string::npos) message.erase(at, here.size());
+      return fail(cat(message, "; each line must be a whole object (JSONL)"));
     }
     if (!json.is_object())
       return fail(text.starts_with('[') ? "is a JSON list; give one object a line (JSONL)" : "is no JSON object");
     data_.rows++;
-    if (json.contains("messages")) return conversation(text);
+    if (json.contains("messages")) return conversation(json, text);
     if (json.contains("input_ids")) return ids(json);
     if (json.contains("prompt") || json.contains("completion")) return completion(json);
     if (json.contains("text")) return text_row(json);
@@ -48,9 +53,22 @@ class Reader {
       data_.examples.push_back(std::move(e));
   }
 
-  Result<> conversation(std::string_view text) {
+  // What training cannot show to the model must not be dropped without a word.
+  static Result<> only_text(const Json& json, const std::vector<Message>& messages) {
+    for (std::size_t i = 0; i < messages.size(); i++) {
+      const auto is_text = [](const ContentPart& part) { return part.kind == ContentPart::Kind::text; };
+      const Json* const list = json["messages"].is_array() ? &json["messages"] : nullptr;
+      const bool pictures = list && i < list->size() && (*list)[i].contains("images") && !(*list)[i]["images"].empty();
+      if (pictures || !std::ranges::all_of(messages[i].content, is_text))
+        return fail(cat("message ", i + 1, " has images, sound or video, and training takes text only"));
+    }
+    return {};
+  }
+
+  Result<> conversation(const Json& json, std::string_view text) {
     auto read = conversation_from_json(text);
     if (!read) return failed(read);
+    if (auto ok = only_text(json, read->messages); !ok) return ok;
     auto made = examples_of(read->messages, read->tools, tokenizer_, o_);
     if (!made) return failed(made);
     if (made->empty()) return fail("has no message of role assistant to learn from");
@@ -143,7 +161,8 @@ class Reader {
       if (!label) return failed(label);
       e.labels.push_back(*label);
     }
-    if (e.targets() == 0) return fail("has no label to learn from: all are -100");
+    if (e.targets() == 0)
+      return fail("has nothing to predict: after the first token there is none, or all labels are -100");
     keep(std::move(e));
     return {};
   }

@@ -154,6 +154,23 @@ TEST(Examples, WhatIsTooLongIsCutAndCounted) {
   EXPECT_NE(data.error().message.find("--max-length"), std::string::npos) << data.error().message;
 }
 
+// Each answer of it is an example, since the template drops earlier thoughts; together they must not take the square of
+// its length.
+TEST(Examples, ALongConversationTakesMemoryOfWhatIsKept) {
+  Case c("g4-e2b.q4_0");
+  c.options.max_length = 64;
+  std::vector<Message> messages;
+  for (int i = 0; i < 200; i++) {
+    messages.push_back(Message::text(Role::user, "one two three"));
+    messages.push_back(Message::text(Role::assistant, "four"));
+    messages.back().thinking = "five six";
+  }
+  const auto made = examples_of(messages, {}, c.file.tokenizer, c.options);
+  ASSERT_TRUE(made) << made.error().message;
+  ASSERT_EQ(made->size(), 200u);
+  for (const Example& e : *made) EXPECT_LE(e.tokens.capacity() + e.labels.capacity(), 2 * 65u);
+}
+
 TEST(Examples, AWrongLineIsNamed) {
   const Case c("g3-270m.q8_0");
   const std::string good = R"({"text":"fine"})";
@@ -177,7 +194,14 @@ TEST(Examples, AWrongLineIsNamed) {
            {R"({"input_ids":[1,-1]})", "-1"},
            {R"({"input_ids":[1,2.5]})", "2.5"},
            {R"({"input_ids":[1,2],"labels":[-100,-100]})", "-100"},
-           {"{\"text\":\"\xff\"}", "JSON"},
+           {"{\"text\":\"\xff\"}", "UTF-8"},
+           {"\xff\xfe{\0", "UTF-8"},
+           {R"({"text":"fine" "more"})", ": not valid JSON: column 21; each line"},
+           {R"({"input_ids":[1]})", "nothing to predict"},
+           {R"({"messages":[{"role":"user","content":[{"type":"image"}]},{"role":"assistant","content":"x"}]})",
+            "message 1 has images"},
+           {R"({"messages":[{"role":"user","content":"x","images":["aGk="]},{"role":"assistant","content":"x"}]})",
+            "message 1 has images"},
        }) {
     const auto data = c.read(good + "\n\n" + line + "\n" + good);
     ASSERT_FALSE(data) << line;
