@@ -49,7 +49,7 @@ Result<> export_adapter(const ExportOptions& o) {
   AdapterSettings settings = settings_of(content);
   settings.base = model.config.name;
   const auto done = write_file(path.string(), [&](ByteSink& sink) {
-    return gguf ? write_adapter_gguf(sink, content, model.config, *model.backend)
+    return gguf ? write_adapter_gguf(sink, content, {model.config, model.weights, *model.backend})
                 : write_adapter(sink, content, settings, *model.backend);
   });
   if (!done) return done;

@@ -185,7 +185,14 @@ AdapterSettings settings_of(const Adapter& adapter) {
 
 Result<Adapter> read_adapter(const Safetensors& file, const AdapterSettings* settings, const AdapterHost& host) {
   Reader reader(file.source(), host);
+  const Shape& table = host.weights.token_embd->desc().shape;
   for (const SafetensorsTensor& t : file.tensors()) {
+    if (settings && is_frozen_copy(t.name)) {
+      if (t.rank != 2 || t.dims[0] != table[0] || t.dims[1] != table[1])
+        return reader.wrong(t.name, cat("is ", list(t.shape()), ", expected ", table.str(),
+                                        "; the adapter was made for another model, or for a changed vocabulary"));
+      continue;
+    }
     const auto place = settings ? place_in_peft(t.name) : place_in_rullama(t.name);
     if (!place) return reader.wrong(t.name, why_not(t.name));
     if (!settings && place->target == Target::embed_tokens)
@@ -240,14 +247,14 @@ Result<> write_adapter(ByteSink& sink, const Adapter& adapter, const AdapterSett
   return writer.write(sink, [&](std::size_t i, ByteSink& out) { return write_matrix(out, *order[i], 1, backend); });
 }
 
-Result<> write_adapter_gguf(ByteSink& sink, const Adapter& adapter, const GemmaConfig& config, Backend& backend) {
+Result<> write_adapter_gguf(ByteSink& sink, const Adapter& adapter, const AdapterHost& host) {
   if (adapter.pairs.empty()) return fail("the adapter has no matrices");
   GgufWriter writer;
   // One alpha for all: the first pair's. Where another pair's scale differs, its B is scaled.
   const auto rank_of = [](const AdapterPair& p) { return static_cast<float>(p.a->desc().shape[0]); };
   const float alpha = adapter.pairs[0].scale * rank_of(adapter.pairs[0]);
   writer.set("general.type", "adapter");
-  writer.set("general.architecture", config.arch == GemmaArch::gemma4 ? "gemma4" : "gemma3");
+  writer.set("general.architecture", host.config.arch == GemmaArch::gemma4 ? "gemma4" : "gemma3");
   writer.set("adapter.type", "lora");
   writer.set("adapter.lora.alpha", alpha);
   struct Part {
@@ -256,9 +263,11 @@ Result<> write_adapter_gguf(ByteSink& sink, const Adapter& adapter, const GemmaC
   };
   std::vector<Part> order;
   for (const AdapterPair& pair : adapter.pairs) {
-    if (pair.target == Target::embed_tokens)
-      return fail(ErrorCode::unsupported,
-                  "an adapter of embed_tokens has no place in a GGUF adapter; train without that target, or merge it");
+    const bool tied_head = pair.target == Target::lm_head && host.weights.output == host.weights.token_embd;
+    if (pair.target == Target::embed_tokens || pair.target == Target::per_layer_model || tied_head)
+      return fail(ErrorCode::unsupported, cat("llama.cpp does not apply an adapter of ", module_name(pair.target),
+                                              " to this model; train "
+                                              "without that target, or merge it"));
     for (const bool b : {false, true}) {
       const Tensor& tensor = b ? *pair.b : *pair.a;
       const Shape& shape = tensor.desc().shape;
@@ -269,7 +278,7 @@ Result<> write_adapter_gguf(ByteSink& sink, const Adapter& adapter, const GemmaC
     }
   }
   return writer.write(sink, [&](std::size_t i, ByteSink& out) {
-    return write_matrix(out, *order[i].tensor, order[i].factor, backend);
+    return write_matrix(out, *order[i].tensor, order[i].factor, host.backend);
   });
 }
 

@@ -48,8 +48,8 @@ struct AdapterHost {
 // PEFT's tensor names. The settings also go into the file's metadata ("adapter_config"), so that it is whole by itself.
 [[nodiscard]] Result<> write_adapter(ByteSink& sink, const Adapter& adapter, const AdapterSettings& settings,
                                      Backend& backend);
-// For llama.cpp; an adapter of embed_tokens is refused, since that program gives it another meaning.
-[[nodiscard]] Result<> write_adapter_gguf(ByteSink& sink, const Adapter& adapter, const GemmaConfig& config,
-                                          Backend& backend);
+// For llama.cpp; what that program would ignore, cannot load or takes in another sense is refused: embed_tokens,
+// per_layer_model_projection, and the head of a model that has none of its own.
+[[nodiscard]] Result<> write_adapter_gguf(ByteSink& sink, const Adapter& adapter, const AdapterHost& host);
 
 }  // namespace rullama

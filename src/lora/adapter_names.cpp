@@ -82,6 +82,10 @@ std::optional<AdapterPlace> place_in_peft(std::string_view name) {
   return find(&Names::peft, name, in_layer, layer, b);
 }
 
+bool is_frozen_copy(std::string_view name) {
+  return take_end(name, ".base_layer.weight") && (name.ends_with(".embed_tokens") || name.ends_with(".lm_head"));
+}
+
 std::string peft_module_path(Target target, std::uint32_t layer) {
   const Names& n = names_of(target);
   if (target == Target::lm_head) return std::string(n.peft);

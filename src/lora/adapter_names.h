@@ -18,6 +18,8 @@ struct AdapterPlace {
 // "base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight" and its variants; nothing if it is no such name.
 [[nodiscard]] std::optional<AdapterPlace> place_in_peft(std::string_view name);
 [[nodiscard]] std::string peft_name(const AdapterPlace& place);
+// The base model's own embeddings or head, which PEFT writes along when they have an adapter.
+[[nodiscard]] bool is_frozen_copy(std::string_view name);
 // "model.layers.3.self_attn.q_proj"
 [[nodiscard]] std::string peft_module_path(Target target, std::uint32_t layer);
 

@@ -64,6 +64,12 @@ class Config {
       return wrong("modules_to_save", *found, "none; whole layers are not supported");
     if (const auto found = json_.find("bias"); found != json_.end() && !found->is_null() && *found != "none")
       return wrong("bias", *found, "\"none\"");
+    if (const auto found = json_.find("init_lora_weights"); found != json_.end() && found->is_string())
+      for (const char* start : {"pissa", "olora", "corda", "loftq", "lora_ga"})
+        if (found->get<std::string>().starts_with(start))
+          return wrong("init_lora_weights", *found,
+                       "a start that leaves the base weights as they are; convert the adapter when PEFT saves it "
+                       "(path_initial_model_for_weight_conversion)");
     return {};
   }
 
