@@ -121,8 +121,10 @@ class Reader {
 // The entry of a pattern that a module meets: its key is the path or the path's end.
 template <class T>
 std::optional<T> match(const std::vector<std::pair<std::string, T>>& pattern, std::string_view path) {
-  for (const auto& [key, value] : pattern)
-    if (path == key || (path.size() > key.size() && path.ends_with(key) && path[path.size() - key.size() - 1] == '.'))
+  path = without_wrappers(path);
+  for (const auto& [name, value] : pattern)
+    if (const auto key = without_wrappers(name);
+        path == key || (path.size() > key.size() && path.ends_with(key) && path[path.size() - key.size() - 1] == '.'))
       return value;
   return {};
 }

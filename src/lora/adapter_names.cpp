@@ -62,9 +62,13 @@ std::optional<AdapterPlace> find(std::string_view Names::* member, std::string_v
 
 }  // namespace
 
-std::optional<AdapterPlace> place_in_peft(std::string_view name) {
-  // wrappers of PEFT and of models that also see or hear
+std::string_view without_wrappers(std::string_view name) {
   while (take(name, "base_model.") || take(name, "model.") || take(name, "language_model.")) continue;
+  return name;
+}
+
+std::optional<AdapterPlace> place_in_peft(std::string_view name) {
+  name = without_wrappers(name);
   bool b = false;
   take_end(name, ".weight");
   take_end(name, ".default");

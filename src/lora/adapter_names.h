@@ -16,6 +16,8 @@ struct AdapterPlace {
 };
 
 // "base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight" and its variants; nothing if it is no such name.
+// A name below what PEFT, and models that also see or hear, put around the text model.
+[[nodiscard]] std::string_view without_wrappers(std::string_view name);
 [[nodiscard]] std::optional<AdapterPlace> place_in_peft(std::string_view name);
 [[nodiscard]] std::string peft_name(const AdapterPlace& place);
 // The base model's own embeddings or head, which PEFT writes along when they have an adapter.

@@ -72,7 +72,8 @@ std::vector<BatchPlan::Batch> BatchPlan::batches_of(std::uint64_t epoch) const {
 
 void BatchPlan::reach(std::uint64_t epoch) {
   while (first_step_.size() <= epoch + 1) {
-    const std::size_t batches = batches_of(first_step_.size() - 1).size();
+    const std::size_t batches =
+        o_.packing ? batches_of(first_step_.size() - 1).size() : (examples_.size() + o_.batch_size - 1) / o_.batch_size;
     first_step_.push_back(first_step_.back() + (batches + o_.grad_accum - 1) / o_.grad_accum);
   }
 }

@@ -237,11 +237,13 @@ TEST(AdapterFile, SettingsOfAnAdapterDescribeIt) {
   expect_same(*model, all, *again);
 }
 
-TEST(AdapterFile, PatternsGiveAModuleItsRankAndAlpha) {
-  const auto s = settings_from_json(
-      R"({"peft_type":"LORA","r":8,"lora_alpha":16,"target_modules":["q_proj"],
-          "rank_pattern":{"layers.1.self_attn.q_proj":2},"alpha_pattern":{"^model\\.layers\\.1\\.self_attn\\.q_proj$":3}})",
-      "config");
+class PatternTest : public ::testing::TestWithParam<const char*> {};
+TEST_P(PatternTest, GivesAModuleItsRankAndAlpha) {
+  const auto s =
+      settings_from_json(std::string(R"({"peft_type":"LORA","r":8,"lora_alpha":16,"target_modules":["q_proj"],
+                       "rank_pattern":{"layers.1.self_attn.q_proj":2},"alpha_pattern":{")") +
+                             GetParam() + R"(":3}})",
+                         "config");
   ASSERT_TRUE(s) << s.error().message;
   const auto model = load_golden_model("g3-270m.f16", Where::cpu);
   const auto q = *linear_shape(model->config, model->weights, Target::q, 1);
@@ -258,6 +260,9 @@ TEST(AdapterFile, PatternsGiveAModuleItsRankAndAlpha) {
   ASSERT_TRUE(adapter) << adapter.error().message;
   EXPECT_FLOAT_EQ(adapter->pairs[0].scale, 1.5f);
 }
+INSTANTIATE_TEST_SUITE_P(Adapters, PatternTest,
+                         ::testing::Values("q_proj", R"(^model\\.layers\\.1\\.self_attn\\.q_proj$)",
+                                           "model.language_model.layers.1.self_attn.q_proj"));
 
 // --- names
 

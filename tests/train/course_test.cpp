@@ -93,6 +93,13 @@ INSTANTIATE_TEST_SUITE_P(
                       BatchOptions{.batch_size = 7, .grad_accum = 2, .max_length = 40, .shuffle = false},
                       BatchOptions{.batch_size = 200, .max_length = 40}));
 
+// How many steps there are is known without going through the orders of all epochs.
+TEST(Plan, ManyEpochsAreCounted) {
+  const auto examples = examples_of_lengths(std::vector<std::size_t>(10'001, 1));
+  BatchPlan plan(examples, {.batch_size = 10});
+  EXPECT_EQ(plan.steps_of(1e5), 100'100'000u);
+}
+
 TEST(Plan, PackingFillsTheRows) {
   const auto examples = examples_of_lengths({30, 10, 25, 15, 40, 5, 35});  // 160 in all
   BatchPlan plan(examples, {.batch_size = 1, .max_length = 40, .packing = true, .shuffle = false});
