@@ -167,6 +167,21 @@ class Finetune(cli_test.Case):
         self.refuse("--data", FACTS, "--init-adapter", self.folder / "first", "--lora-r", "8", names=["--lora-r 8", "rank is 4"])
         self.refuse("--data", FACTS, "--init-adapter", self.folder / "none", names="none")
 
+    def test_what_was_learnt_by_heart_is_the_answer(self):
+        row, base = self.folder / "one.jsonl", self.folder / "base.f32"
+        row.write_text('{"prompt": "The word is", "completion": " xylophone!"}\n')
+        done = self.rullama("finetune", BASE, *CPU, "--data", row, "-o", self.folder / "out", "--json", "--lora-r", "4", "--lora-alpha",
+                            "8", "--max-steps", "30", "--learning-rate", "1e-2", "--add-eos", "--samples", "1")
+        sample, = json.loads(done.stdout.splitlines()[-1])["samples"]
+        self.assertNotEqual(sample["before"], " xylophone!")
+        self.assertEqual(sample["after"], " xylophone!")
+        dumps = []
+        for lora in [(), ("--lora", f"{self.folder / 'out'}:0"), ("--lora", self.folder / "out")]:
+            self.rullama("logits", BASE, *CPU, "--tokens", "2,5,9", "--all", "--dump", base, *lora)
+            dumps.append(base.read_bytes())
+        self.assertEqual(dumps[0], dumps[1], "an adapter that is off leaves the base model as it is")
+        self.assertNotEqual(dumps[0], dumps[2])
+
     def test_early_stopping_keeps_the_best(self):
         lines = self.train("out", *QUICK, "--max-steps", "200", "--learning-rate", "0.3", "--eval-data", FACTS,
                            "--eval-steps", "2", "--early-stopping", "2", "--lr-scheduler", "constant")
