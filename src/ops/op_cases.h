@@ -43,6 +43,8 @@ std::vector<OpCase> position_embedding_cases();
 std::vector<OpRefusal> position_embedding_refusals();
 std::vector<OpCase> reduce_cases();
 std::vector<OpRefusal> reduce_refusals();
+std::vector<OpCase> residual_product_cases();
+std::vector<OpRefusal> residual_product_refusals();
 std::vector<OpCase> rms_norm_cases();
 std::vector<OpRefusal> rms_norm_refusals();
 std::vector<OpCase> rope_cases();

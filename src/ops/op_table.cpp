@@ -30,10 +30,10 @@ std::vector<OpCase> op_cases() {
       layer_norm_cases, local_attention_cases,
       matmul_cases,     matmul_joined_cases,
       pool_cases,       position_embedding_cases,
-      reduce_cases,     rms_norm_cases,
-      rope_cases,       slice_cases,
-      stft_cases,       top_k_cases,
-      transpose_cases,
+      reduce_cases,     residual_product_cases,
+      rms_norm_cases,   rope_cases,
+      slice_cases,      stft_cases,
+      top_k_cases,      transpose_cases,
   });
 }
 
@@ -48,10 +48,10 @@ std::vector<OpRefusal> op_refusals() {
       layer_norm_refusals, local_attention_refusals,
       matmul_refusals,     matmul_joined_refusals,
       pool_refusals,       position_embedding_refusals,
-      reduce_refusals,     rms_norm_refusals,
-      rope_refusals,       slice_refusals,
-      stft_refusals,       top_k_refusals,
-      transpose_refusals,
+      reduce_refusals,     residual_product_refusals,
+      rms_norm_refusals,   rope_refusals,
+      slice_refusals,      stft_refusals,
+      top_k_refusals,      transpose_refusals,
   });
 }
 

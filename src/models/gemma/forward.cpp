@@ -31,15 +31,14 @@ class Forward {
     observe("embed", x);
     if (c_.per_layer) per_layer_ = per_layer_inputs(x);
     kv_.resize(c_.n_layers());
-    Stream s{x, norm(x, "attn_norm", w_.layers[0].attn_norm)};
-    for (std::uint32_t i = 0; i < c_.n_layers(); i++) {
-      s = layer(i, s);
-      observe(cat("layer", i, ".out"), s.x);
-    }
+    Stream s{.x = x};
+    for (std::uint32_t i = 0; i < c_.n_layers(); i++) layer(i, s);
+    const Var normed = settle(s, "output_norm", w_.output_norm);
+    observe(cat("layer", c_.n_layers() - 1, ".out"), s.x);
     ForwardOutput out;
     const auto wanted = std::min<std::uint64_t>(o_.logit_rows, rows_);
     if (wanted == 0 && rows_ > 0) return out;
-    out.hidden = wanted < rows_ ? rows(s.normed, rows_ - wanted, wanted) : s.normed;
+    out.hidden = wanted < rows_ ? rows(normed, rows_ - wanted, wanted) : normed;
     observe("final_norm", out.hidden);
     if (!o_.head) return out;
     Var logits = linear(Target::lm_head, 0, out.hidden, w_.output);
@@ -76,36 +75,49 @@ class Forward {
     return inputs;
   }
 
-  // The residual stream and its norm for the block that comes next.
+  // The residual stream: (x + rms_norm(block, w)) * factor, or x where there is no block. What reads it adds the last
+  // block, with its own norm in the same kernel, and often the product that follows.
   struct Stream {
-    Var x, normed;
+    Var x, block = {}, w = {}, factor = {};
   };
-  Stream add_block(Var x, Var y, std::string_view name, const TensorPtr& weight, std::string_view next_name,
-                   const TensorPtr& next, Var factor = {}) {
-    const ResidualNorm out = residual_norm(x, y, t(name, weight), t(next_name, next), c_.eps, factor);
-    return {out.sum, out.normed};
+  [[nodiscard]] ResidualStep step(const Stream& s, std::string_view next_name, const TensorPtr& next) {
+    return {.residual = s.x, .x = s.block, .w = s.w, .w_next = t(next_name, next), .scale = s.factor, .eps = c_.eps};
+  }
+  // Adds the block, and returns the norm of the sum.
+  Var settle(Stream& s, std::string_view next_name, const TensorPtr& next) {
+    if (!s.block) return norm(s.x, next_name, next);
+    const ResidualNorm out = residual_norm(s.x, s.block, s.w, t(next_name, next), c_.eps, s.factor);
+    s = {.x = out.sum};
+    return out.normed;
   }
 
-  Stream layer(std::uint32_t i, Stream s) {
+  void layer(std::uint32_t i, Stream& s) {
     const GemmaLayer& l = w_.layers[i];
-    const bool last = i + 1 == c_.n_layers();
-    const std::string_view next_name = last ? "output_norm" : "attn_norm";
-    const TensorPtr& next = last ? w_.output_norm : w_.layers[i + 1].attn_norm;
-    const Var factor = l.output_scale ? t("layer_output_scale", l.output_scale) : Var{};
-
-    const Var attended = attention_block(i, s.normed);
+    const Var attended = attention_block(i, s);
     observe(cat("layer", i, ".attn"), attended);
-    s = add_block(s.x, attended, "post_attention_norm", l.post_attention_norm, "ffn_norm", l.ffn_norm);
+    s = {.x = s.x, .block = attended, .w = t("post_attention_norm", l.post_attention_norm)};
     const Var y = ffn_block(i, s);
-    if (!c_.per_layer) return add_block(s.x, y, "post_ffw_norm", l.post_ffw_norm, next_name, next, factor);
-    const Var x = add(s.x, norm(y, "post_ffw_norm", l.post_ffw_norm));
-    const Var gate = linear(Target::per_layer_gate, i, x, l.input_gate);
-    const Var gated = geglu(gate, per_layer_, i * c_.per_layer);
-    const Var projected = linear(Target::per_layer_proj, i, gated, l.projection);
-    return add_block(x, projected, "post_norm", l.post_norm, next_name, next, factor);
+    s = {.x = s.x, .block = y, .w = t("post_ffw_norm", l.post_ffw_norm)};
+    if (c_.per_layer) {
+      const Var projected = linear(Target::per_layer_proj, i, per_layer_gate(i, s), l.projection);
+      s = {.x = s.x, .block = projected, .w = t("post_norm", l.post_norm)};
+    }
+    if (l.output_scale) s.factor = t("layer_output_scale", l.output_scale);
   }
 
-  Var attention_block(std::uint32_t i, Var x) {
+  Var per_layer_gate(std::uint32_t i, Stream& s) {
+    const GemmaLayer& l = w_.layers[i];
+    if (joined()) {
+      const ResidualStep sum{.residual = s.x, .x = s.block, .w = s.w, .eps = c_.eps};
+      const ResidualProduct out = residual_gelu(sum, t("inp_gate", l.input_gate), per_layer_, i * c_.per_layer);
+      s = {.x = out.sum};
+      return out.y;
+    }
+    s = {.x = add(s.x, rms_norm(s.block, s.w, c_.eps))};
+    return geglu(linear(Target::per_layer_gate, i, s.x, l.input_gate), per_layer_, i * c_.per_layer);
+  }
+
+  Var attention_block(std::uint32_t i, Stream& s) {
     const GemmaLayer& l = w_.layers[i];
     const LayerConfig& lc = c_.layers[i];
     const std::uint64_t d = lc.head_dim;
@@ -115,8 +127,9 @@ class Forward {
 
     Var q;
     if (joined()) {
-      q = joined_heads(i, x, factors, turn);
+      q = joined_heads(i, s, factors, turn);
     } else {
+      const Var x = settle(s, "attn_norm", l.attn_norm);
       q = heads(linear(Target::q, i, x, l.q), lc.n_heads);
       q = rope(norm(q, "attn_q_norm", l.q_norm), in_.positions, factors, turn);
       if (c_.has_kv(i)) {
@@ -127,6 +140,7 @@ class Forward {
         kv_[i] = o_.cache ? store(o_.cache->layers[i], k, v) : KeyValue{k, v};
       }
     }
+    if (i > 0) observe(cat("layer", i - 1, ".out"), s.x);
     const KeyValue& kv = kv_[lc.kv_layer];
     const AttentionOptions options{.scale = c_.attention_scale, .window = lc.sliding ? c_.window : 0};
     Var out = attention(q, kv.k, kv.v, in_.positions, options, in_.first);
@@ -137,7 +151,7 @@ class Forward {
   // asks for derivatives.
   [[nodiscard]] bool joined() const { return o_.cache && !o_.adapt; }
 
-  Var joined_heads(std::uint32_t i, Var x, Var factors, const RopeOptions& turn) {
+  Var joined_heads(std::uint32_t i, Stream& s, Var factors, const RopeOptions& turn) {
     const GemmaLayer& l = w_.layers[i];
     const LayerConfig& lc = c_.layers[i];
     std::vector<Var> weights{t("attn_q", l.q)};
@@ -151,7 +165,13 @@ class Forward {
       heads.cache_k = kv_[i].k;
       heads.cache_v = kv_[i].v;
     }
-    heads.projected = matmul_concat(x, weights);
+    if (s.block) {
+      const ResidualProduct out = residual_concat(step(s, "attn_norm", l.attn_norm), weights);
+      s = {.x = out.sum};
+      heads.projected = out.y;
+    } else {
+      heads.projected = matmul_concat(settle(s, "attn_norm", l.attn_norm), weights);
+    }
     return heads_to_cache(
         heads,
         {.n_heads = lc.n_heads, .n_kv_heads = lc.n_kv_heads, .turn = turn, .eps = c_.eps, .value_norm = c_.value_norm});
@@ -164,15 +184,22 @@ class Forward {
     return kv;
   }
 
-  Var ffn_block(std::uint32_t i, const Stream& s) {
+  Var ffn_block(std::uint32_t i, Stream& s) {
     const GemmaLayer& l = w_.layers[i];
-    const Var x = s.x, z = s.normed;
-    Var gated = joined() ? gated_matmul(z, t("ffn_gate", l.gate), t("ffn_up", l.up))
-                         : geglu(linear(Target::gate, i, z, l.gate), linear(Target::up, i, z, l.up));
+    Var gated;
+    if (joined()) {
+      const ResidualProduct out =
+          residual_gated(step(s, "ffn_norm", l.ffn_norm), t("ffn_gate", l.gate), t("ffn_up", l.up));
+      s = {.x = out.sum};
+      gated = out.y;
+    } else {
+      const Var z = settle(s, "ffn_norm", l.ffn_norm);
+      gated = geglu(linear(Target::gate, i, z, l.gate), linear(Target::up, i, z, l.up));
+    }
     Var dense = linear(Target::down, i, gated, l.down);
     observe(cat("layer", i, ".mlp"), dense);
     if (!l.is_moe()) return dense;
-    Var experts = expert_block(i, x);
+    Var experts = expert_block(i, s.x);
     observe(cat("layer", i, ".experts"), experts);
     return add(norm(dense, "post_ffw_norm_1", l.post_ffw_norm_1), norm(experts, "post_ffw_norm_2", l.post_ffw_norm_2));
   }

@@ -198,4 +198,8 @@ Result<> record_geglu_halves(GpuCall& call, const GpuView& u, const GpuView& y) 
   return dispatch(call, kGelu.name, kGelu, 0, {u, 0}, {u, static_cast<std::uint32_t>(u.shape().back() / 2)}, u, y);
 }
 
+Result<> record_geglu(GpuCall& call, const GpuView& gate, const GpuView& up, std::uint32_t column, const GpuView& y) {
+  return dispatch(call, kGelu.name, kGelu, 0, {gate, 0}, {up, column}, gate, y);
+}
+
 }  // namespace rullama

@@ -25,15 +25,6 @@ Shape with_columns(Shape shape, std::uint64_t columns) {
   return shape;
 }
 
-// y = x w^T, y [rows, outputs] in `memory`.
-CpuView product(const CpuCall& call, const CpuView& w, std::vector<float>& memory) {
-  const CpuView& x = call.in[0];
-  memory.resize(x.shape().rows() * w.shape()[0]);
-  const CpuView y{{DType::F32, {x.shape().rows(), w.shape()[0]}}, reinterpret_cast<std::byte*>(memory.data())};
-  product_on_cpu({ProductKind::forward, 1, 0, w.shape()[0], x, w, nullptr, y}, call.crew, call.precision);
-  return y;
-}
-
 double product_flops(const TensorDesc& x, const TensorDesc& w) {
   return 2 * static_cast<double>(x.shape.rows()) * static_cast<double>(w.shape.elements());
 }
@@ -58,7 +49,7 @@ class Concat final : public Op {
     std::vector<float> memory;
     std::size_t column = 0;
     for (const CpuView& w : call.in.subspan(1)) {
-      const CpuView one = product(call, w, memory);
+      const CpuView one = product_in(memory, call.in[0], w, call);
       for (std::size_t r = 0; r < y.shape().rows(); r++) std::ranges::copy(one.row(r), y.row(r).data() + column);
       column += w.shape()[0];
     }
@@ -106,7 +97,8 @@ class Gated final : public Op {
     const CpuView& y = call.out[0];
     const std::size_t n = y.shape().back();
     std::vector<float> gate_memory, up_memory;
-    const CpuView gate = product(call, call.in[1], gate_memory), up = product(call, call.in[2], up_memory);
+    const CpuView gate = product_in(gate_memory, call.in[0], call.in[1], call);
+    const CpuView up = product_in(up_memory, call.in[0], call.in[2], call);
     call.crew.run(y.shape().rows(), 1 + 4096 / (n + 1), [&](std::size_t begin, std::size_t end) {
       for (std::size_t r = begin; r < end; r++)
         geglu_row(gate.row(r).data(), up.row(r).data(), n, y.row(r).data(), call.precision);
@@ -114,13 +106,7 @@ class Gated final : public Op {
   }
 
   Result<> record(GpuCall& call) const override {
-    const GpuView &x = call.in[0], &gate = call.in[1], &up = call.in[2], &y = call.out[0];
-    if (has_gated_kernel(call, x, gate, up)) return record_gated(call, x, gate, up, y);
-    // the first two places of scratch memory belong to the products
-    auto both = call.scratch(2, TensorDesc{DType::F32, {y.shape().rows(), 2 * y.shape().back()}});
-    if (!both) return failed(both);
-    if (auto ok = record_concat(call, x, call.in.subspan(1), *both); !ok) return ok;
-    return record_geglu_halves(call, *both, y);
+    return record_gated(call, call.in[0], call.in.subspan(1), call.out[0]);
   }
 
   Result<std::vector<Var>> derivative(Graph&, std::span<const Var> in, std::span<const Var>, std::span<const Var> dout,

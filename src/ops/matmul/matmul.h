@@ -31,6 +31,23 @@ struct ProductOptions {
 // again).
 [[nodiscard]] Var gated_matmul(Var x, Var gate, Var up);
 
+// A step of a residual stream and a product with what it gives, in one kernel where that pays:
+//   sum = (residual + rms_norm(x, w)) * scale,  input = rms_norm(sum, w_next), or sum if there is no w_next.
+// residual, x: F32 [rows, k] alike; w, w_next: F32 [k]; scale: F32 [1] or an invalid Var (then 1). No derivative.
+struct ResidualStep {
+  Var residual, x, w, w_next = {}, scale = {};
+  float eps = 1e-6f;
+};
+struct ResidualProduct {
+  Var sum, y;
+};
+// y = matmul_concat(input, weights)
+[[nodiscard]] ResidualProduct residual_concat(const ResidualStep& step, std::span<const Var> weights);
+// y = gated_matmul(input, gate, up)
+[[nodiscard]] ResidualProduct residual_gated(const ResidualStep& step, Var gate, Var up);
+// y = gelu(matmul(input, weight)) * factor[:, column : column + n]
+[[nodiscard]] ResidualProduct residual_gelu(const ResidualStep& step, Var weight, Var factor, std::uint32_t column);
+
 // dx[..., i] = scale * sum_j dy[..., j] w[row0 + j, i] + plus: the gradient of matmul for its x.
 // dy: F32 [..., row1 - row0]; w as above. Returns F32 [..., k]; zeros (or plus) where the range is empty.
 [[nodiscard]] Var matmul_transposed(Var dy, Var w, const ProductOptions& options = {});

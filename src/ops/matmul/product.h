@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "ops/cpu_call.h"
 #include "ops/gpu_call.h"
@@ -36,6 +37,9 @@ inline void product_on_cpu(const ProductCpu& p, Crew& crew, Precision precision)
   precision == Precision::reference ? product_reference(p, crew) : product_cpu(p, crew, precision);
 }
 
+// y = x w^T in `memory`, [rows of x, rows of w].
+[[nodiscard]] CpuView product_in(std::vector<float>& memory, const CpuView& x, const CpuView& w, const CpuCall& call);
+
 struct ProductGpu {
   ProductKind kind;
   float scale;
@@ -46,9 +50,24 @@ struct ProductGpu {
 // y = [x w0^T | x w1^T | ...], x [m, k], y [m, sum of n]. Neighbours that share a buffer are one product.
 [[nodiscard]] Result<> record_concat(GpuCall& call, const GpuView& x, std::span<const GpuView> weights,
                                      const GpuView& y);
-// y = gelu(x gate^T) * (x up^T) in one dispatch, if there is a kernel for that: weights side by side and few rows of x.
-[[nodiscard]] bool has_gated_kernel(const GpuCall& call, const GpuView& x, const GpuView& gate, const GpuView& up);
-[[nodiscard]] Result<> record_gated(GpuCall& call, const GpuView& x, const GpuView& gate, const GpuView& up,
+// y = gelu(x gate^T) * (x up^T), weights: gate and up. In one dispatch for weights side by side and few rows of x.
+[[nodiscard]] Result<> record_gated(GpuCall& call, const GpuView& x, std::span<const GpuView> weights,
                                     const GpuView& y);
+
+// A step of the residual stream and a product with what it gives (matmul.h), in one dispatch for weights side by side.
+struct ResidualBuffers;
+enum class ResidualProductKind : std::uint8_t { concat, gated, gelu };
+struct ResidualProductGpu {
+  ResidualProductKind kind;
+  const ResidualBuffers& step;
+  float eps;
+  std::span<const GpuView> weights;
+  const GpuView* factor;  // of `gelu`, from `column` on
+  std::uint32_t column;
+  const GpuView& y;
+};
+// True if there is a kernel for that and it pays: one row, not too many workgroups.
+[[nodiscard]] bool has_residual_kernel(const GpuCall& call, const ResidualProductGpu& p);
+[[nodiscard]] Result<> record_residual_product(GpuCall& call, const ResidualProductGpu& p);
 
 }  // namespace rullama

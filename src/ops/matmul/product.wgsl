@@ -1,8 +1,9 @@
-// Parameters and bindings that all kernels of products share.
+// Parameters that all kernels of products share.
 //   forward:    y[m, n] = scale * sum_r x[m, r] w[row0 + n, r] + plus[m, n]
 //   transposed: y[m, n] = scale * sum_r a(m, r) w[row0 + r, n] + plus[m, n], a = x[m, r], or x[r, m] (X_TRANSPOSED)
 // A dispatch handles one part of w: its rows [row0, row0 + rows), which are rows `first` and on of the product's range.
-// Bindings 2 and 3 are x in one of three forms: x_f32.wgsl, x_int8.wgsl, x_rounded.wgsl.
+// Bindings 2 and 3 are x in one of three forms: x_f32.wgsl, x_int8.wgsl, x_rounded.wgsl; or x is made of a residual
+// stream, by x_residual.wgsl, which has bindings of its own.
 
 struct Params {
   w: Weight,
@@ -19,26 +20,7 @@ struct Params {
   experts: u32,
   share: u32,     // pairs that read one row of x
   part: u32,      // row of the whole w at which this part begins
-}
-
-@group(0) @binding(4) var<storage, read> plus: array<f32>;
-@group(0) @binding(5) var<storage, read> ids: array<u32>;
-@group(0) @binding(6) var<storage, read_write> y: array<f32>;
-@group(0) @binding(7) var<uniform> p: Params;
-
-fn bind_product() {
-  bind_weight();
-  bind_x();
-  _ = &plus;
-  _ = &ids;
-}
-
-fn finish(at: u32, sum: f32) {
-  var value = sum * p.scale;
-  if (p.plus == 1u) {
-    value += plus[at];
-  } else if (p.plus == 2u) {
-    value += y[at];
-  }
-  y[at] = value;
+  // x_residual.wgsl
+  eps: f32,
+  column: u32,    // of the factor of result_gelu.wgsl
 }

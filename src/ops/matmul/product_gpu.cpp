@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "ops/geglu/geglu_forms.h"
 #include "ops/matmul/product.h"
 #include "ops/matmul/product_kernels.h"
 
@@ -15,6 +16,19 @@ bool tiles_pay(const GpuCall& call, std::uint64_t rows) { return !call.caps.is_c
 bool follows(const GpuView& w, const GpuPart& part, const GpuView& next) {
   return next.desc.dtype == w.desc.dtype && next.shape().back() == w.shape().back() && next.parts.size() == 1 &&
          next.parts[0].buffer == part.buffer && next.parts[0].first == part.first + part.rows;
+}
+
+// The leading weights that stand in one buffer one after the other.
+struct Run {
+  std::size_t count;
+  GpuPart part;  // the first one of a weight with several
+};
+Run leading_run(std::span<const GpuView> weights) {
+  const GpuView& w = weights[0];
+  Run run{1, w.parts[0]};
+  for (; w.parts.size() == 1 && run.count < weights.size() && follows(w, run.part, weights[run.count]); run.count++)
+    run.part.rows += weights[run.count].parts[0].rows;
+  return run;
 }
 
 ProductParams params_of(const GpuView& x, const GpuView& y) {
@@ -33,12 +47,9 @@ Result<> record_concat(GpuCall& call, const GpuView& x, std::span<const GpuView>
   std::uint64_t column = 0;
   while (!weights.empty()) {
     const GpuView& w = weights[0];
-    std::size_t count = 1;
-    GpuPart joined = w.parts[0];
-    for (; w.parts.size() == 1 && count < weights.size() && follows(w, joined, weights[count]); count++)
-      joined.rows += weights[count].parts[0].rows;
-    weights = weights.subspan(count);
-    const std::span<const GpuPart> parts = count == 1 ? w.parts : std::span<const GpuPart>(&joined, 1);
+    const Run run = leading_run(weights);
+    weights = weights.subspan(run.count);
+    const std::span<const GpuPart> parts = run.count == 1 ? w.parts : std::span<const GpuPart>(&run.part, 1);
     const bool tiles = tiles_pay(call, params.m);
     RowInputs inputs;
     if (!tiles) {
@@ -60,21 +71,65 @@ Result<> record_concat(GpuCall& call, const GpuView& x, std::span<const GpuView>
   return {};
 }
 
-bool has_gated_kernel(const GpuCall& call, const GpuView& x, const GpuView& gate, const GpuView& up) {
-  return !tiles_pay(call, x.shape().rows()) && gate.parts.size() == 1 && follows(gate, gate.parts[0], up) &&
-         gate.desc == up.desc;
+Result<> record_gated(GpuCall& call, const GpuView& x, std::span<const GpuView> weights, const GpuView& y) {
+  if (y.shape().elements() == 0) return {};
+  const Run both = leading_run(weights);
+  if (both.count < 2 || weights[0].desc != weights[1].desc || tiles_pay(call, x.shape().rows())) {
+    // the first two places of scratch memory belong to the products
+    auto halves = call.scratch(2, TensorDesc{DType::F32, {y.shape().rows(), 2 * y.shape().back()}});
+    if (!halves) return failed(halves);
+    if (auto ok = record_concat(call, x, weights, *halves); !ok) return ok;
+    return record_geglu_halves(call, *halves, y);
+  }
+  ProductParams params = params_of(x, y);
+  params.w = weight_params(weights[0], both.part);
+  params.rows = params.n;
+  auto inputs = record_inputs(call, x, weights[0].desc.dtype, rows_shape(call.caps, params.n, params.m).batch);
+  if (!inputs) return failed(inputs);
+  return record_rows(call, {.x = x, .w = weights[0], .y = y, .gated = true}, both.part, params, *inputs);
 }
 
-Result<> record_gated(GpuCall& call, const GpuView& x, const GpuView& gate, const GpuView& up, const GpuView& y) {
-  if (y.shape().elements() == 0) return {};
-  GpuPart both = gate.parts[0];
-  both.rows += up.parts[0].rows;
-  ProductParams params = params_of(x, y);
-  params.w = weight_params(gate, both);
-  params.rows = params.n;
-  auto inputs = record_inputs(call, x, gate.desc.dtype, rows_shape(call.caps, params.n, params.m).batch);
-  if (!inputs) return failed(inputs);
-  return record_rows(call, {.x = x, .w = gate, .y = y, .gated = true}, both, params, *inputs);
+bool has_residual_kernel(const GpuCall& call, const ResidualProductGpu& p) {
+  // What all workgroups together may read to make the same row: about the time of a dispatch.
+  constexpr std::uint64_t kMostBytes = 16u << 20;
+  const ResidualBuffers& s = p.step;
+  const std::uint64_t columns = s.sum.shape().back();
+  if (s.sum.shape().rows() != 1 || call.caps.is_cpu() || call.caps.storage_buffers < 9) return false;
+  if (p.kind == ResidualProductKind::gated && leading_run(p.weights).count < 2) return false;
+  if (p.kind == ResidualProductKind::gelu && s.scale) return false;  // they share a binding
+  std::uint64_t read = 0;
+  for (auto rest = p.weights; !rest.empty();) {
+    const Run run = leading_run(rest);
+    if (rest[0].parts.size() != 1 || !takes_int8(call.caps, call.precision, rest[0].desc.dtype)) return false;
+    const std::uint64_t n = p.kind == ResidualProductKind::gated ? run.part.rows / 2 : run.part.rows;
+    const RowsShape shape = rows_shape(call.caps, n, 1);
+    const std::uint64_t memory = columns * 4 + columns / 32 * 40 + 4 * shape.teams * (1 + shape.lanes);
+    if (memory > call.caps.workgroup_memory) return false;
+    read += n / (std::uint64_t{shape.teams} * shape.rows) * columns * (s.w_next ? 16 : 12);
+    rest = rest.subspan(run.count);
+  }
+  return read <= kMostBytes;
+}
+
+Result<> record_residual_product(GpuCall& call, const ResidualProductGpu& p) {
+  ProductParams params = params_of(p.step.sum, p.y);
+  params.eps = p.eps;
+  params.column = p.column;
+  for (auto rest = p.weights; !rest.empty();) {
+    const GpuView& w = rest[0];
+    const Run run = leading_run(rest);
+    rest = rest.subspan(run.count);
+    if (run.part.rows == 0) continue;
+    const bool gated = p.kind == ResidualProductKind::gated;
+    params.w = weight_params(w, run.part);
+    params.rows = static_cast<std::uint32_t>(gated ? params.n : run.part.rows);
+    auto ok =
+        record_rows(call, {.x = p.step.sum, .w = w, .y = p.y, .gated = gated, .step = &p.step, .factor = p.factor},
+                    run.part, params, {.form = RowInputs::Form::residual});
+    if (!ok) return ok;
+    params.first += params.rows;
+  }
+  return {};
 }
 
 Result<> record_product(GpuCall& call, const ProductGpu& p) {

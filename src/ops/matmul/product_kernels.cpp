@@ -9,9 +9,17 @@ namespace {
 
 std::uint64_t pieces(std::uint64_t count, std::uint64_t size) { return (count + size - 1) / size; }
 
-// Bindings 0 to 6 of product.wgsl. Inputs that a product does not have are stood in for by x.
+// Bindings 0 to 6 of product_bindings.wgsl, or 0 to 8 of x_residual.wgsl. Inputs that a product does not have are stood
+// in for by x.
 Result<> dispatch(GpuCall& call, std::string_view key, const auto& source, const ProductBuffers& b, const GpuPart& part,
                   const ProductParams& params, const RowInputs& inputs, std::uint64_t groups) {
+  if (const ResidualBuffers* s = b.step) {
+    const GpuView &next = s->w_next ? *s->w_next : s->w, &factor = b.factor ? *b.factor : s->scale ? *s->scale : s->w;
+    return call.dispatch(key, source,
+                         {gpu::read(*part.buffer), gpu::read(*part.buffer), read(s->residual), read(s->block),
+                          read(s->w), read(next), read(factor), write(b.y), write(s->sum)},
+                         params, gpu::Grid::wrap(groups));
+  }
   const gpu::Binding x2 = inputs.codes ? gpu::read(*inputs.codes) : read(b.x);
   const gpu::Binding x3 = inputs.scales ? gpu::read(*inputs.scales) : read(b.x);
   return call.dispatch(key, source,
@@ -24,16 +32,19 @@ gpu::Wgsl product_source(std::string_view path, const TensorDesc& w, bool expert
                          RowInputs::Form form = RowInputs::Form::floats) {
   gpu::Wgsl source = weight_kernel(path, w);
   source.file("ops/matmul/product.wgsl").constant("EXPERTS", experts);
+  if (form != RowInputs::Form::residual) source.file("ops/matmul/product_bindings.wgsl");
   if (form == RowInputs::Form::floats) return source.file("ops/matmul/x_f32.wgsl");
   source.file("ops/matmul/codes.wgsl").file("ops/matmul/dot_int8.wgsl");
   if (form == RowInputs::Form::codes) return source.file("ops/matmul/x_int8.wgsl");
-  return source.file("ops/matmul/round.wgsl").file("ops/matmul/x_rounded.wgsl");
+  source.file("ops/matmul/round.wgsl");
+  return source.file(form == RowInputs::Form::rounded ? "ops/matmul/x_rounded.wgsl" : "ops/matmul/x_residual.wgsl");
 }
 
 std::string form_key(RowInputs::Form form, std::uint32_t blocks) {
   switch (form) {
     case RowInputs::Form::codes: return "_int8";
     case RowInputs::Form::rounded: return cat("_rounded", blocks);
+    case RowInputs::Form::residual: return cat("_residual", blocks);
     default: return "";
   }
 }
@@ -94,19 +105,25 @@ Result<> record_rows(GpuCall& call, const ProductBuffers& b, const GpuPart& part
   params.tiles = static_cast<std::uint32_t>(pieces(n, std::uint64_t{shape.teams} * shape.rows));
   const auto source = [&] {
     gpu::Wgsl text = product_source("ops/matmul/rows.wgsl", w, experts, inputs.form);
-    if (inputs.form == RowInputs::Form::rounded) text.constant("BLOCKS", params.w.blocks);
+    if (inputs.form == RowInputs::Form::rounded || b.step) text.constant("BLOCKS", params.w.blocks);
+    if (b.step) text.constant("NEXT", b.step->w_next != nullptr).constant("SCALED", b.step->scale != nullptr);
     text.constant("X_ALIGNED", aligned).constant("LANES", shape.lanes).constant("TEAMS", shape.teams);
     text.constant("ROWS", shape.rows).constant("BATCH", shape.batch);
-    text.file(b.gated ? "ops/matmul/result_gated.wgsl" : "ops/matmul/result_plain.wgsl");
-    if (b.gated) text.file("ops/elementwise/functions.wgsl");
+    text.file(b.gated    ? "ops/matmul/result_gated.wgsl"
+              : b.factor ? "ops/matmul/result_gelu.wgsl"
+                         : "ops/matmul/result_plain.wgsl");
+    if (b.gated || b.factor) text.file("ops/elementwise/functions.wgsl");
     if (shape.subgroup) return text.enable("subgroups").file("ops/matmul/lanes_subgroup.wgsl");
     return text.file("ops/matmul/lanes_shared.wgsl");
   };
-  const std::string key = cat(experts   ? "expert_rows_"
-                              : b.gated ? "gated_rows_"
-                                        : "matmul_rows_",
-                              weight_key(w), form_key(inputs.form, params.w.blocks), aligned ? "_" : "_x_odd_",
-                              shape.lanes, shape.subgroup ? "s_" : "_", shape.teams, "_", shape.rows, "_", shape.batch);
+  const std::string key =
+      cat(experts    ? "expert_rows_"
+          : b.gated  ? "gated_rows_"
+          : b.factor ? "gelu_rows_"
+                     : "matmul_rows_",
+          weight_key(w), form_key(inputs.form, params.w.blocks), b.step && b.step->w_next ? "_next" : "",
+          b.step && b.step->scale ? "_scaled" : "", aligned ? "_" : "_x_odd_", shape.lanes, shape.subgroup ? "s_" : "_",
+          shape.teams, "_", shape.rows, "_", shape.batch);
   return dispatch(call, key, source, b, part, params, inputs, params.tiles * pieces(params.m, shape.batch));
 }
 

@@ -15,12 +15,23 @@ struct ProductParams {
   float scale = 1;
   std::uint32_t plus = 0, tiles = 1;
   std::uint32_t experts = 0, share = 1, part = 0;
+  float eps = 0;
+  std::uint32_t column = 0;
+};
+
+// A step of the residual stream that makes x, in the kernel itself (x_residual.wgsl).
+struct ResidualBuffers {
+  const GpuView &residual, &block, &w;
+  const GpuView *w_next, *scale;  // or null
+  const GpuView& sum;
 };
 
 struct ProductBuffers {
   const GpuView &x, &w, &y;
   const GpuView *plus = nullptr, *ids = nullptr;
   bool gated = false;  // w holds the rows of a gate and as many of its factor
+  const ResidualBuffers* step = nullptr;
+  const GpuView* factor = nullptr;  // y = gelu(product) * factor; only with `step`
 };
 
 // How many threads do what in rows.wgsl.
@@ -33,9 +44,9 @@ struct RowsShape {
 [[nodiscard]] RowsShape rows_shape(const gpu::Capabilities& caps, std::uint64_t n, std::uint64_t m);
 
 // The activations of a product by rows of w: as they are, as 8-bit codes in two scratch buffers of the call, or as
-// codes that every workgroup makes for itself.
+// codes that every workgroup makes for itself, perhaps of a step of the residual stream.
 struct RowInputs {
-  enum class Form : std::uint8_t { floats, codes, rounded } form = Form::floats;
+  enum class Form : std::uint8_t { floats, codes, rounded, residual } form = Form::floats;
   const gpu::Buffer *codes = nullptr, *scales = nullptr;
 };
 // True if such products take 8-bit activations.

@@ -27,7 +27,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   if (batch >= p.m) {
     return;
   }
-  prepare(batch, thread);
+  prepare(batch, thread, index % p.tiles == 0u);
   let j0 = ((index % p.tiles) * TEAMS + local.y) * ROWS;
   var rows: array<u32, ROWS * PRODUCTS>;
   for (var r = 0u; r < ROWS; r++) {

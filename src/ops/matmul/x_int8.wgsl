@@ -8,7 +8,7 @@ fn bind_x() {
   _ = &scales;
 }
 
-fn prepare(batch: u32, thread: u32) {}
+fn prepare(batch: u32, thread: u32, first: bool) {}
 
 fn inputs(b: u32, row: u32, block: u32) -> Inputs {
   let at = row * p.w.blocks + block;

@@ -12,7 +12,7 @@ fn bind_x() {
   _ = &x4;
 }
 
-fn prepare(batch: u32, thread: u32) {
+fn prepare(batch: u32, thread: u32, first: bool) {
   for (var i = thread; i < BLOCKS * BATCH; i += LANES * TEAMS) {
     let row = min(batch + i / BLOCKS, p.m - 1u) / p.share;
     let rounded = round32(row * BLOCKS + i % BLOCKS);

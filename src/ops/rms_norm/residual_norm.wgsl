@@ -46,6 +46,9 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
     sum[at] = v;
     squares += total(v * v);
   }
+  if (!NEXT) {
+    return;
+  }
   let inverse_next = inverse_root(row_sum(vec2f(squares, 0.0), lane).x);
   for (var i = lane; i < p.n; i += LANES) {
     let at = base + i;

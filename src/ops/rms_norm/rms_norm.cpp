@@ -7,6 +7,7 @@
 #include "ops/elementwise/elementwise.h"
 #include "ops/gpu_call.h"
 #include "ops/reduce/row_plan.h"
+#include "ops/rms_norm/residual_norm_forms.h"
 
 namespace rullama {
 namespace {
@@ -128,43 +129,8 @@ class ResidualNormOp final : public Op {
     return std::vector{in[0], in[0]};
   }
 
-  void eval(const CpuCall& call) const override {
-    const CpuView &residual = call.in[0], &x = call.in[1], &sum = call.out[0], &normed = call.out[1];
-    const std::size_t n = x.shape().back();
-    const float *w = call.in[2].f32().data(), *w_next = call.in[3].f32().data();
-    const float scale = scaled_ ? call.in[4].f32()[0] : 1.0f;
-    const auto inverse = [&](const float* row) {
-      return static_cast<float>(1 / std::sqrt(squares_of(row, n) / static_cast<double>(n) + eps_));
-    };
-    call.crew.run(x.shape().rows(), 1 + 8192 / (n + 1), [&](std::size_t begin, std::size_t end) {
-      for (std::size_t r = begin; r < end; r++) {
-        const float *rr = residual.row(r).data(), *xr = x.row(r).data();
-        float *sr = sum.row(r).data(), *nr = normed.row(r).data();
-        if (call.precision == Precision::reference) {
-          const double root = std::sqrt(squares_of(xr, n) / static_cast<double>(n) + eps_);
-          for (std::size_t i = 0; i < n; i++)
-            sr[i] = static_cast<float>((rr[i] + static_cast<double>(xr[i]) / root * w[i]) * scale);
-        } else {
-          const float first = inverse(xr);
-          for (std::size_t i = 0; i < n; i++) sr[i] = (rr[i] + xr[i] * first * w[i]) * scale;
-        }
-        normalise(sr, w_next, inverse(sr), n, nr);
-      }
-    });
-  }
-
-  Result<> record(GpuCall& call) const override {
-    const std::uint64_t rows = call.in[0].shape().rows(), n = call.in[0].shape().back();
-    if (rows == 0 || n == 0) return {};
-    const RowPlan plan = plan_rows(call.caps, rows, n);
-    const auto source = [&] { return plan.source("ops/rms_norm/residual_norm.wgsl").constant("SCALED", scaled_); };
-    const GpuView& scale = call.in[scaled_ ? 4 : 2];  // w stands in for an absent scale
-    return call.dispatch(plan.key(scaled_ ? "residual_norm_scaled" : "residual_norm"), source,
-                         {read(call.in[0]), read(call.in[1]), read(call.in[2]), read(call.in[3]), read(scale),
-                          write(call.out[0]), write(call.out[1])},
-                         RowParams{static_cast<std::uint32_t>(rows), plan.items(n), static_cast<float>(n), eps_},
-                         plan.grid(rows));
-  }
+  void eval(const CpuCall& call) const override { residual_norm_on_cpu(call, views(call.in, call.out), eps_); }
+  Result<> record(GpuCall& call) const override { return record_residual_norm(call, views(call.in, call.out), eps_); }
 
   // Weights and scale are frozen.
   Result<std::vector<Var>> derivative(Graph&, std::span<const Var> in, std::span<const Var> out,
@@ -188,6 +154,11 @@ class ResidualNormOp final : public Op {
   }
 
  private:
+  template <class View>
+  [[nodiscard]] ResidualNormViews<View> views(std::span<const View> in, std::span<const View> out) const {
+    return {in[0], in[1], in[2], &in[3], scaled_ ? &in[4] : nullptr, out[0], out[1]};
+  }
+
   float eps_;
   bool scaled_;
 };
@@ -212,6 +183,47 @@ ResidualNorm residual_norm(Var residual, Var x, Var w, Var w_next, float eps, Va
   if (scale) in.push_back(scale);
   const auto out = residual.graph()->add(std::make_unique<ResidualNormOp>(eps, bool(scale)), in);
   return {out[0], out[1]};
+}
+
+void residual_norm_on_cpu(const CpuCall& call, const ResidualNormViews<CpuView>& v, float eps) {
+  const std::size_t n = v.x.shape().back();
+  const float* w = v.w.f32().data();
+  const float scale = v.scale ? v.scale->f32()[0] : 1.0f;
+  const auto inverse = [&](const float* row) {
+    return static_cast<float>(1 / std::sqrt(squares_of(row, n) / static_cast<double>(n) + eps));
+  };
+  call.crew.run(v.x.shape().rows(), 1 + 8192 / (n + 1), [&](std::size_t begin, std::size_t end) {
+    for (std::size_t r = begin; r < end; r++) {
+      const float *rr = v.residual.row(r).data(), *xr = v.x.row(r).data();
+      float* sr = v.sum.row(r).data();
+      if (call.precision == Precision::reference) {
+        const double root = std::sqrt(squares_of(xr, n) / static_cast<double>(n) + eps);
+        for (std::size_t i = 0; i < n; i++)
+          sr[i] = static_cast<float>((rr[i] + static_cast<double>(xr[i]) / root * w[i]) * scale);
+      } else {
+        const float first = inverse(xr);
+        for (std::size_t i = 0; i < n; i++) sr[i] = (rr[i] + xr[i] * first * w[i]) * scale;
+      }
+      if (v.w_next) normalise(sr, v.w_next->f32().data(), inverse(sr), n, v.normed.row(r).data());
+    }
+  });
+}
+
+Result<> record_residual_norm(GpuCall& call, const ResidualNormViews<GpuView>& v, float eps) {
+  const std::uint64_t rows = v.x.shape().rows(), n = v.x.shape().back();
+  if (rows == 0 || n == 0) return {};
+  const RowPlan plan = plan_rows(call.caps, rows, n);
+  const auto source = [&] {
+    return plan.source("ops/rms_norm/residual_norm.wgsl")
+        .constant("SCALED", v.scale != nullptr)
+        .constant("NEXT", v.w_next != nullptr);
+  };
+  // w stands in for what is absent
+  const GpuView &scale = v.scale ? *v.scale : v.w, &w_next = v.w_next ? *v.w_next : v.w;
+  return call.dispatch(
+      plan.key(cat("residual_norm", v.scale ? "_scaled" : "", v.w_next ? "" : "_sum")), source,
+      {read(v.residual), read(v.x), read(v.w), read(w_next), read(scale), write(v.sum), write(v.normed)},
+      RowParams{static_cast<std::uint32_t>(rows), plan.items(n), static_cast<float>(n), eps}, plan.grid(rows));
 }
 
 }  // namespace rullama
