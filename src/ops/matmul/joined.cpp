@@ -126,6 +126,13 @@ class Gated final : public Op {
 
 }  // namespace
 
+CpuView product_in(std::vector<float>& memory, const CpuView& x, const CpuView& w, const CpuCall& call) {
+  memory.resize(x.shape().rows() * w.shape()[0]);
+  const CpuView y{{DType::F32, {x.shape().rows(), w.shape()[0]}}, reinterpret_cast<std::byte*>(memory.data())};
+  product_on_cpu({ProductKind::forward, 1, 0, w.shape()[0], x, w, nullptr, y}, call.crew, call.precision);
+  return y;
+}
+
 Var matmul_concat(Var x, std::span<const Var> weights) {
   if (!x) return {};
   std::vector<Var> in{x};

@@ -118,11 +118,4 @@ void product_cpu(const ProductCpu& p, Crew& crew, Precision precision) {
                                                                       : forward_floats(p, crew);
 }
 
-CpuView product_in(std::vector<float>& memory, const CpuView& x, const CpuView& w, const CpuCall& call) {
-  memory.resize(x.shape().rows() * w.shape()[0]);
-  const CpuView y{{DType::F32, {x.shape().rows(), w.shape()[0]}}, reinterpret_cast<std::byte*>(memory.data())};
-  product_on_cpu({ProductKind::forward, 1, 0, w.shape()[0], x, w, nullptr, y}, call.crew, call.precision);
-  return y;
-}
-
 }  // namespace rullama
