@@ -18,6 +18,8 @@ class Wgsl {
  public:
   explicit Wgsl(std::string_view path) { file(path); }
   Wgsl& enable(std::string_view extension) { return head_ += cat("enable ", extension, ";\n"), *this; }
+  // "diagnostic(off, NAME)", which has to stand before all else
+  Wgsl& directive(std::string_view text) { return head_ += cat(text, ";\n"), *this; }
   Wgsl& file(std::string_view path) { return body_ += wgsl_file(path), body_ += '\n', *this; }
   Wgsl& text(std::string_view wgsl) { return body_ += wgsl, body_ += '\n', *this; }
   Wgsl& constant(std::string_view name, std::uint32_t value) {

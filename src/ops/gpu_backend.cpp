@@ -11,8 +11,32 @@ namespace rullama {
 
 using gpu::Buffer;
 
+// Buffers for intermediate results, shared by the programs of a backend, of which one runs at a time.
+class ScratchPool {
+ public:
+  // One buffer of at least `bytes` that is not in `taken`.
+  Result<std::shared_ptr<Buffer>> take(gpu::Device& device, std::uint64_t bytes,
+                                       const std::vector<std::shared_ptr<Buffer>>& taken) {
+    std::shared_ptr<Buffer> best;
+    for (const auto& b : buffers_) {
+      if (b->bytes() < bytes || (best && best->bytes() <= b->bytes())) continue;
+      if (std::find(taken.begin(), taken.end(), b) == taken.end()) best = b;
+    }
+    if (best) return best;
+    auto made = device.buffer(bytes, "intermediate results");
+    if (!made) return failed(made);
+    buffers_.push_back(std::make_shared<Buffer>(std::move(*made)));
+    return buffers_.back();
+  }
+
+ private:
+  std::vector<std::shared_ptr<Buffer>> buffers_;
+};
+
 GpuCall::GpuCall(gpu::Device& device, gpu::CommandList& list, std::vector<std::size_t>& commands,
-                 std::deque<GpuPart>& scratch, Precision precision_, std::uint32_t position_, bool again)
+                 std::deque<GpuPart>& scratch, ScratchPool& pool,
+                 const std::vector<std::shared_ptr<gpu::Buffer>>& taken, Precision precision_, std::uint32_t position_,
+                 bool again)
     : caps(device.capabilities()),
       precision(precision_),
       position(position_),
@@ -20,6 +44,8 @@ GpuCall::GpuCall(gpu::Device& device, gpu::CommandList& list, std::vector<std::s
       list_(list),
       commands_(commands),
       scratch_(scratch),
+      pool_(pool),
+      taken_(taken),
       again_(again) {}
 
 Result<> GpuCall::record(const gpu::Kernel& kernel, std::span<const gpu::Binding> bindings,
@@ -41,9 +67,12 @@ Result<const Buffer*> GpuCall::scratch(std::size_t index, std::uint64_t bytes) {
   if (index >= scratch_.size()) scratch_.resize(index + 1);
   std::shared_ptr<Buffer>& kept = scratch_[index].buffer;
   if (!kept) {
-    auto buffer = device_.buffer(std::max<std::uint64_t>(bytes, 4), "scratch memory");
+    std::vector<std::shared_ptr<Buffer>> taken = taken_;
+    for (const GpuPart& part : scratch_)
+      if (part.buffer) taken.push_back(part.buffer);
+    auto buffer = pool_.take(device_, std::max<std::uint64_t>(bytes, 4), taken);
     if (!buffer) return failed(buffer);
-    kept = std::make_shared<Buffer>(std::move(*buffer));
+    kept = std::move(*buffer);
   } else if (kept->bytes() < bytes) {
     return fail("scratch memory of an operation grew between runs");
   }
@@ -70,28 +99,6 @@ class GpuTensor final : public Tensor {
   std::vector<GpuPart> parts_;
 };
 
-// Buffers for intermediate results, shared by the programs of a backend, of which one runs at a time.
-class ScratchPool {
- public:
-  // One buffer of at least `bytes` that is not in `taken`.
-  Result<std::shared_ptr<Buffer>> take(gpu::Device& device, std::uint64_t bytes,
-                                       const std::vector<std::shared_ptr<Buffer>>& taken) {
-    std::shared_ptr<Buffer> best;
-    for (const auto& b : buffers_) {
-      if (b->bytes() < bytes || (best && best->bytes() <= b->bytes())) continue;
-      if (std::find(taken.begin(), taken.end(), b) == taken.end()) best = b;
-    }
-    if (best) return best;
-    auto made = device.buffer(bytes, "intermediate results");
-    if (!made) return failed(made);
-    buffers_.push_back(std::make_shared<Buffer>(std::move(*made)));
-    return buffers_.back();
-  }
-
- private:
-  std::vector<std::shared_ptr<Buffer>> buffers_;
-};
-
 }  // namespace
 
 class GpuProgram final : public Program {
@@ -100,18 +107,19 @@ class GpuProgram final : public Program {
       : graph_(graph), device_(std::move(device)), precision_(precision), list_(device_) {}
 
   Result<> prepare(ScratchPool& pool) {
+    pool_ = &pool;
     const MemoryPlan plan = plan_memory(graph_);
     const auto& tensors = graph_.tensors();
     std::vector<std::size_t> order(plan.slot_bytes.size());
     for (std::size_t i = 0; i < order.size(); i++) order[i] = i;
     // large slots choose first, so that a small one does not take the only buffer that fits
     std::sort(order.begin(), order.end(), [&](auto a, auto b) { return plan.slot_bytes[a] > plan.slot_bytes[b]; });
-    std::vector<std::shared_ptr<Buffer>> slots(order.size()), taken;
+    std::vector<std::shared_ptr<Buffer>> slots(order.size());
     for (const std::size_t i : order) {
-      auto buffer = pool.take(*device_, plan.slot_bytes[i], taken);
+      auto buffer = pool.take(*device_, plan.slot_bytes[i], taken_);
       if (!buffer) return failed(buffer);
       slots[i] = *buffer;
-      taken.push_back(*buffer);
+      taken_.push_back(*buffer);
     }
     own_.resize(tensors.size());
     for (TensorId id = 0; id < tensors.size(); id++) {
@@ -189,7 +197,7 @@ class GpuProgram final : public Program {
     std::vector<GpuView> in, out;
     for (const TensorId id : node.in) in.push_back(view(id));
     for (const TensorId id : node.out) out.push_back(view(id));
-    GpuCall call(*device_, list_, state_[n].commands, state_[n].scratch, precision_, position, again);
+    GpuCall call(*device_, list_, state_[n].commands, state_[n].scratch, *pool_, taken_, precision_, position, again);
     call.in = in;
     call.out = out;
     return node.op->record(call);
@@ -213,7 +221,9 @@ class GpuProgram final : public Program {
   std::shared_ptr<gpu::Device> device_;
   Precision precision_;
   gpu::CommandList list_;
-  std::vector<GpuPart> own_;  // of activations and inputs
+  ScratchPool* pool_ = nullptr;
+  std::vector<std::shared_ptr<Buffer>> taken_;  // of the pool, for activations; nodes share the others
+  std::vector<GpuPart> own_;                    // of activations and inputs
   std::vector<State> state_;
 };
 

@@ -35,6 +35,8 @@ struct GpuView {
   [[nodiscard]] const gpu::Buffer& buffer() const { return *parts[0].buffer; }
 };
 
+class ScratchPool;
+
 class GpuCall {
  public:
   std::span<const GpuView> in, out;
@@ -53,7 +55,8 @@ class GpuCall {
     return record(**kernel, {bindings.begin(), bindings.size()}, std::as_bytes(std::span(&params, 1)), grid);
   }
 
-  // Memory that lives for this node only. The same index in each recording gives the same buffer.
+  // Memory for this node only; other nodes use it before and after. The same index in each recording gives the same
+  // buffer.
   [[nodiscard]] Result<const gpu::Buffer*> scratch(std::size_t index, std::uint64_t bytes);
   // The same as a tensor.
   [[nodiscard]] Result<GpuView> scratch(std::size_t index, const TensorDesc& desc);
@@ -61,7 +64,8 @@ class GpuCall {
  private:
   friend class GpuProgram;
   GpuCall(gpu::Device& device, gpu::CommandList& list, std::vector<std::size_t>& commands, std::deque<GpuPart>& scratch,
-          Precision precision, std::uint32_t position, bool again);
+          ScratchPool& pool, const std::vector<std::shared_ptr<gpu::Buffer>>& taken, Precision precision,
+          std::uint32_t position, bool again);
   [[nodiscard]] Result<> record(const gpu::Kernel& kernel, std::span<const gpu::Binding> bindings,
                                 std::span<const std::byte> params, gpu::Grid grid);
 
@@ -69,6 +73,8 @@ class GpuCall {
   gpu::CommandList& list_;
   std::vector<std::size_t>& commands_;  // of this node, in order
   std::deque<GpuPart>& scratch_;
+  ScratchPool& pool_;
+  const std::vector<std::shared_ptr<gpu::Buffer>>& taken_;  // that scratch memory must not be
   bool again_;
   std::size_t next_ = 0;
 };

@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "ops/attention/attention_op.h"
+#include "ops/sum_parts.h"
 
 namespace rullama::attention_detail {
 namespace {
@@ -174,6 +175,8 @@ Plan plan_job(const gpu::Capabilities& caps, const Setup& setup, const Sizes& n,
       plan.file = "tile";
       plan.threads = kThreads;
       if (forward) plan.splits = splits_for(256, n.kv_heads * tiles, span, 2 * tile.cols);
+      // few keys have all queries of their heads as partners
+      if (by_key(job)) plan.splits = splits_for(512, n.kv_heads * tiles, n.rows * n.group, 4 * tile.cols);
       plan.splits = std::min(plan.splits, std::max(caps.max_workgroups / tiles, 1u));
       plan.grid = {tiles * plan.splits, n.kv_heads, 1};
       plan.constants = {
@@ -188,7 +191,7 @@ Plan plan_job(const gpu::Capabilities& caps, const Setup& setup, const Sizes& n,
 
 // Records one job. `stats` is what forward.wgsl or gradient.wgsl says; the forward job writes call.out.
 Result<> record_job(const Setup& setup, GpuCall& call, const Sizes& n, Job job, const Sources& src,
-                    const Ranges& ranges, gpu::Binding stats, gpu::Binding result) {
+                    const Ranges& ranges, gpu::Binding stats, const GpuView& result) {
   const DType stored = src.b1->desc.dtype;
   const Plan plan = plan_job(call.caps, setup, n, job);
   const std::uint64_t parts = std::uint64_t{rows_per_head(n, job)} * n.kv_heads * plan.splits;
@@ -196,11 +199,13 @@ Result<> record_job(const Setup& setup, GpuCall& call, const Sizes& n, Job job, 
   if (plan.splits > 1) {
     auto sums = call.scratch(0, parts * n.d * sizeof(float));
     if (!sums) return failed(sums);
-    auto pairs = call.scratch(1, parts * 2 * sizeof(float));
-    if (!pairs) return failed(pairs);
-    part_sums = *sums, part_stats = *pairs;
-    result = gpu::write(*part_sums);
-    stats = gpu::write(*part_stats);
+    part_sums = *sums;
+    if (job == Job::forward) {
+      auto pairs = call.scratch(1, parts * 2 * sizeof(float));
+      if (!pairs) return failed(pairs);
+      part_stats = *pairs;
+      stats = gpu::write(*part_stats);
+    }
   }
   std::string key = cat(key_of(plan.file, n, stored), plan.splits > 1 ? "_split" : "");
   for (const Constant& c : plan.constants) key += cat("_", c.value);
@@ -213,11 +218,13 @@ Result<> record_job(const Setup& setup, GpuCall& call, const Sizes& n, Job job, 
     for (const Constant& c : plan.constants) text.constant(c.name, c.value);
     return text;
   };
-  auto ok = call.dispatch(
-      key, source,
-      {read(*src.a1), read(*src.b1), read(*src.a2), read(*src.b2), stats, ranges.positions, ranges.bounds, result},
-      Params(setup, n, plan.splits, parts), plan.grid);
+  auto ok = call.dispatch(key, source,
+                          {read(*src.a1), read(*src.b1), read(*src.a2), read(*src.b2), stats, ranges.positions,
+                           ranges.bounds, part_sums ? gpu::write(*part_sums) : write(result)},
+                          Params(setup, n, plan.splits, parts), plan.grid);
   if (!ok || plan.splits == 1) return ok;
+  if (job != Job::forward)
+    return record_part_sums(call, *part_sums, parts / plan.splits, {n.d, plan.splits, n.d}, *src.a1, result);
   return combine(call, n, plan.splits, *part_sums, *part_stats);
 }
 
@@ -230,7 +237,7 @@ Result<> forward_gpu(const Setup& setup, GpuCall& call) {
   for (const GpuView* view : {&k, &v})
     if (auto ok = one_binding(call, *view); !ok) return ok;
   return record_job(setup, call, n, Job::forward, {&q, &k, &q, &v}, Ranges(setup, call, 3), write(call.out[1]),
-                    write(call.out[0]));
+                    call.out[0]);
 }
 
 Result<> backward_q_gpu(const Setup& setup, GpuCall& call) {
@@ -247,7 +254,7 @@ Result<> backward_q_gpu(const Setup& setup, GpuCall& call) {
       !ok)
     return ok;
   return record_job(setup, call, n, Job::gradient_q, {&q, &k, &dout, &v}, Ranges(setup, call, 6), read(stats),
-                    write(call.out[0]));
+                    call.out[0]);
 }
 
 Result<> backward_kv_gpu(const Setup& setup, GpuCall& call) {
@@ -255,9 +262,9 @@ Result<> backward_kv_gpu(const Setup& setup, GpuCall& call) {
   const Sizes n(q.shape(), k.shape());
   if (k.shape().elements() == 0) return {};
   const Ranges ranges(setup, call, 5);
-  auto ok = record_job(setup, call, n, Job::gradient_k, {&k, &q, &v, &dout}, ranges, read(stats), write(call.out[0]));
+  auto ok = record_job(setup, call, n, Job::gradient_k, {&k, &q, &v, &dout}, ranges, read(stats), call.out[0]);
   if (!ok) return ok;
-  return record_job(setup, call, n, Job::gradient_v, {&k, &q, &v, &dout}, ranges, read(stats), write(call.out[1]));
+  return record_job(setup, call, n, Job::gradient_v, {&k, &q, &v, &dout}, ranges, read(stats), call.out[1]);
 }
 
 Result<> probabilities_gpu(const Setup& setup, GpuCall& call) {

@@ -88,15 +88,34 @@ fn key_range_of_rows(first: u32, last: u32) -> vec2u {
   return range;
 }
 
+// The first row of PACKED from `row` on that sees nothing up to `position`: bounds never fall.
+fn end_of_sample(row: u32, position: u32) -> u32 {
+  var low = row;
+  var high = p.rows;
+  while (low < high) {
+    let middle = (low + high) / 2u;
+    if (bounds[middle] > position) {
+      high = middle;
+    } else {
+      low = middle + 1u;
+    }
+  }
+  return low;
+}
+
 // The rows [x, y) that may see one of the positions [first, last]; rows and positions count from the same start.
 fn row_range(first: u32, last: u32) -> vec2u {
   if (p.mask != CAUSAL && p.mask != PACKED) {
     return vec2u(0u, p.rows);
   }
-  if (p.window == 0u) {
-    return vec2u(min(first, p.rows), p.rows);
+  var end = p.rows;
+  if (p.window != 0u) {
+    end = min(last + p.window, p.rows);
   }
-  return vec2u(min(first, p.rows), min(last + p.window, p.rows));
+  if (p.mask == PACKED) {
+    end = min(end, end_of_sample(min(first, p.rows), last));
+  }
+  return vec2u(min(first, p.rows), end);
 }
 
 // The part of [range.x, range.y) that one split takes, cut at multiples of `block`.

@@ -20,6 +20,7 @@ struct Params {
   experts: u32,
   share: u32,     // pairs that read one row of x
   part: u32,      // row of the whole w at which this part begins
+  splits: u32,    // runs that the terms are cut into (tiles.wgsl)
   // x_residual.wgsl
   eps: f32,
   column: u32,    // of the factor of result_gelu.wgsl

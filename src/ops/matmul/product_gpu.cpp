@@ -51,20 +51,17 @@ Result<> record_concat(GpuCall& call, const GpuView& x, std::span<const GpuView>
     weights = weights.subspan(run.count);
     const std::span<const GpuPart> parts = run.count == 1 ? w.parts : std::span<const GpuPart>(&run.part, 1);
     const bool tiles = tiles_pay(call, params.m);
-    RowInputs inputs;
-    if (!tiles) {
-      auto made = record_inputs(call, x, w.desc.dtype, rows_shape(call.caps, parts[0].rows, params.m).batch);
-      if (!made) return failed(made);
-      inputs = *made;
-    }
+    auto inputs = tiles ? record_tile_inputs(call, x, w, false, 0, w.shape().rows())
+                        : record_inputs(call, x, w.desc.dtype, rows_shape(call.caps, parts[0].rows, params.m).batch);
+    if (!inputs) return failed(inputs);
     for (const GpuPart& part : parts) {
       params.w = weight_params(w, part);
       params.rows = static_cast<std::uint32_t>(part.rows);
       params.first = static_cast<std::uint32_t>(column);
       column += part.rows;
       if (part.rows == 0) continue;
-      auto ok = tiles ? record_tiles(call, {x, w, y}, part, params, false, false)
-                      : record_rows(call, {x, w, y}, part, params, inputs);
+      auto ok = tiles ? record_tiles(call, {x, w, y}, part, params, *inputs, false, false)
+                      : record_rows(call, {x, w, y}, part, params, *inputs);
       if (!ok) return ok;
     }
   }
@@ -138,16 +135,16 @@ Result<> record_product(GpuCall& call, const ProductGpu& p) {
   if (y.shape().elements() == 0) return {};
   ProductParams params = params_of(x, y);
   params.scale = p.scale;
-  const ProductBuffers buffers{x, w, y, p.added ? &call.in[2] : nullptr, nullptr};
+  const ProductBuffers buffers{.x = x, .w = w, .y = y, .plus = p.added ? &call.in[2] : nullptr, .alone = true};
 
   const bool tiles = forward ? tiles_pay(call, params.m) : !call.caps.is_cpu();
-  RowInputs inputs;
-  if (forward && !tiles) {
-    auto made = record_inputs(call, x, w.desc.dtype, rows_shape(call.caps, params.n, params.m).batch);
-    if (!made) return failed(made);
-    inputs = *made;
-  }
   const std::uint64_t row0 = outer ? 0 : p.row0, row1 = outer ? w.shape().rows() : p.row1;
+  Result<RowInputs> inputs = RowInputs{};
+  if (forward && !tiles)
+    inputs = record_inputs(call, x, w.desc.dtype, rows_shape(call.caps, params.n, params.m).batch);
+  else if (tiles && !outer)
+    inputs = record_tile_inputs(call, x, w, !forward, row0, row1);
+  if (!inputs) return failed(inputs);
   bool begun = false;
   for (const GpuPart& part : w.parts) {
     const std::uint64_t from = std::max(row0, part.row0), to = std::min(row1, part.row0 + part.rows);
@@ -160,8 +157,8 @@ Result<> record_product(GpuCall& call, const ProductGpu& p) {
     params.first = from < to ? static_cast<std::uint32_t>(from - row0) : 0;
     params.plus = !forward && begun ? 2 : p.added ? 1 : 0;
     begun = true;
-    auto ok = forward && !tiles ? record_rows(call, buffers, part, params, inputs)
-              : tiles           ? record_tiles(call, buffers, part, params, !forward, outer)
+    auto ok = forward && !tiles ? record_rows(call, buffers, part, params, *inputs)
+              : tiles           ? record_tiles(call, buffers, part, params, *inputs, !forward, outer)
                                 : record_columns(call, buffers, part, params, outer);
     if (!ok) return ok;
   }

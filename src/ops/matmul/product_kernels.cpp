@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "ops/sum_parts.h"
 
 namespace rullama {
 namespace {
@@ -34,6 +35,7 @@ gpu::Wgsl product_source(std::string_view path, const TensorDesc& w, bool expert
   source.file("ops/matmul/product.wgsl").constant("EXPERTS", experts);
   if (form != RowInputs::Form::residual) source.file("ops/matmul/product_bindings.wgsl");
   if (form == RowInputs::Form::floats) return source.file("ops/matmul/x_f32.wgsl");
+  if (form == RowInputs::Form::halves) return source.file("ops/matmul/x_halves.wgsl");
   source.file("ops/matmul/codes.wgsl").file("ops/matmul/dot_int8.wgsl");
   if (form == RowInputs::Form::codes) return source.file("ops/matmul/x_int8.wgsl");
   source.file("ops/matmul/round.wgsl");
@@ -142,11 +144,84 @@ Result<> record_columns(GpuCall& call, const ProductBuffers& b, const GpuPart& p
   return dispatch(call, key, source, b, part, params, {}, pieces(pieces(params.m, batch) * params.w.blocks, 64));
 }
 
+namespace {
+
+constexpr std::uint32_t kBusy = 256;  // workgroups that keep a GPU busy
+
+bool has_matrix_units(const gpu::Capabilities& caps) {
+  if (!caps.f16 || !caps.subgroups || caps.subgroup_min != 32 || caps.subgroup_max != 32) return false;
+  return std::ranges::any_of(caps.subgroup_matrices, [](const gpu::SubgroupMatrix& s) {
+    return s.component == "f16" && s.result == "f32" && s.m == 16 && s.n == 16 && s.k == 16;
+  });
+}
+
+Result<> record_matrix(GpuCall& call, const ProductBuffers& b, const GpuPart& part, ProductParams params,
+                       const RowInputs& inputs, bool transposed) {
+  const std::uint64_t across = pieces(transposed ? params.n : params.rows, 128);
+  const std::uint32_t mt = pieces(params.m, 128) * across >= kBusy ? 4 : 2;
+  params.tiles = static_cast<std::uint32_t>(pieces(params.m, 32 * mt));
+  const auto source = [&] {
+    return product_source("ops/matmul/matrix.wgsl", b.w.desc, false, inputs.form)
+        .directive("diagnostic(off, chromium.subgroup_matrix_uniformity)")
+        .enable("f16")
+        .enable("subgroups")
+        .enable("chromium_experimental_subgroup_matrix")
+        .constant("TRANSPOSED", transposed)
+        .constant("MT", mt);
+  };
+  const std::string key = cat("matmul_matrix_", weight_key(b.w.desc), transposed ? "_t_" : "_", mt);
+  return dispatch(call, key, source, b, part, params, inputs, params.tiles * across);
+}
+
+// Runs that the terms of a product of few tiles are cut into.
+std::uint32_t splits_for(const ProductBuffers& b, std::uint64_t groups, std::uint32_t terms) {
+  constexpr std::uint32_t kShortest = 128;
+  if (groups >= kBusy || terms < 2 * kShortest || b.w.parts.size() > 1 || !b.alone) return 1;
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(pieces(terms, kShortest), pieces(2 * kBusy, groups)));
+}
+
+}  // namespace
+
+Result<RowInputs> record_tile_inputs(GpuCall& call, const GpuView& x, const GpuView& w, bool transposed,
+                                     std::uint64_t row0, std::uint64_t row1) {
+  RowInputs inputs;
+  const std::uint64_t rows = x.shape().rows(), columns = x.shape().back();
+  constexpr std::uint64_t kFew = 32;  // rows or columns for which most of a tile would be for nothing
+  if (call.precision != Precision::fast || !has_matrix_units(call.caps) || rows < kFew || columns == 0 ||
+      (!info(w.desc.dtype).quantised && columns < 2 * kFew) || (transposed ? w.shape().back() : row1 - row0) < kFew ||
+      w.shape().back() % 4)
+    return inputs;
+  if (transposed)  // x is read by fours from where a part begins
+    for (const GpuPart& part : w.parts)
+      if (const std::uint64_t from = std::max(row0, part.row0), to = std::min(row1, part.row0 + part.rows);
+          from < to && ((from - row0) % 4 || (to - from) % 4))
+        return inputs;
+  const std::uint64_t blocks = pieces(columns, 32);
+  auto halves = call.scratch(0, rows * blocks * 64);
+  if (!halves) return failed(halves);
+  auto scales = call.scratch(1, rows * 4);
+  if (!scales) return failed(scales);
+  const struct {
+    std::uint32_t rows, columns, blocks, pad;
+  } params{static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(columns), static_cast<std::uint32_t>(blocks),
+           0};
+  const auto source = [] { return gpu::Wgsl("ops/matmul/halves.wgsl"); };
+  if (auto ok = call.dispatch("halves", source, {read(x), gpu::write(**halves), gpu::write(**scales)}, params,
+                              gpu::Grid::wrap(rows));
+      !ok)
+    return failed(ok);
+  return RowInputs{RowInputs::Form::halves, *halves, *scales};
+}
+
 Result<> record_tiles(GpuCall& call, const ProductBuffers& b, const GpuPart& part, ProductParams params,
-                      bool transposed, bool x_transposed) {
-  const std::uint32_t terms = transposed ? params.rows : params.w.columns;
+                      const RowInputs& inputs, bool transposed, bool x_transposed) {
+  if (inputs.form == RowInputs::Form::halves) return record_matrix(call, b, part, params, inputs, transposed);
+  const std::uint32_t terms = transposed ? params.rows : params.w.columns,
+                      columns = transposed ? params.n : params.rows;
   const bool aligned = !x_transposed && params.x_stride % 4 == 0 && terms % 4 == 0 && params.first % 4 == 0;
   params.tiles = static_cast<std::uint32_t>(pieces(params.m, 64));
+  const std::uint64_t groups = params.tiles * pieces(columns, 64);
+  params.splits = splits_for(b, groups, terms);
   const auto source = [&] {
     return product_source("ops/matmul/tiles.wgsl", b.w.desc, false)
         .constant("X_ALIGNED", aligned)
@@ -158,8 +233,13 @@ Result<> record_tiles(GpuCall& call, const ProductBuffers& b, const GpuPart& par
                               : transposed ? "_t"
                                            : "",
                               aligned ? "" : "_x_odd");
-  return dispatch(call, key, source, b, part, params, {},
-                  params.tiles * pieces(transposed ? params.n : params.rows, 64));
+  if (params.splits == 1) return dispatch(call, key, source, b, part, params, {}, groups);
+  auto parts = call.scratch(3, TensorDesc{DType::F32, {params.m, params.splits, columns}});
+  if (!parts) return failed(parts);
+  const ProductBuffers to_parts{b.x, b.w, *parts};
+  if (auto ok = dispatch(call, key, source, to_parts, part, params, {}, groups * params.splits); !ok) return ok;
+  const PartSums sums{columns, params.splits, params.n, transposed ? 0 : params.first, params.plus, params.scale};
+  return record_part_sums(call, parts->buffer(), params.m, sums, b.plus ? *b.plus : b.x, b.y);
 }
 
 }  // namespace rullama

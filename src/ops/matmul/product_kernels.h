@@ -14,7 +14,7 @@ struct ProductParams {
   std::uint32_t m = 0, n = 0, row0 = 0, rows = 0, first = 0, x_stride = 0;
   float scale = 1;
   std::uint32_t plus = 0, tiles = 1;
-  std::uint32_t experts = 0, share = 1, part = 0;
+  std::uint32_t experts = 0, share = 1, part = 0, splits = 1;
   float eps = 0;
   std::uint32_t column = 0;
 };
@@ -32,6 +32,7 @@ struct ProductBuffers {
   bool gated = false;  // w holds the rows of a gate and as many of its factor
   const ResidualBuffers* step = nullptr;
   const GpuView* factor = nullptr;  // y = gelu(product) * factor; only with `step`
+  bool alone = false;               // no other product of this node uses scratch memory
 };
 
 // How many threads do what in rows.wgsl.
@@ -44,9 +45,10 @@ struct RowsShape {
 [[nodiscard]] RowsShape rows_shape(const gpu::Capabilities& caps, std::uint64_t n, std::uint64_t m);
 
 // The activations of a product by rows of w: as they are, as 8-bit codes in two scratch buffers of the call, or as
-// codes that every workgroup makes for itself, perhaps of a step of the residual stream.
+// codes that every workgroup makes for itself, perhaps of a step of the residual stream; of a product by tiles also as
+// 16-bit floats.
 struct RowInputs {
-  enum class Form : std::uint8_t { floats, codes, rounded, residual } form = Form::floats;
+  enum class Form : std::uint8_t { floats, codes, rounded, residual, halves } form = Form::floats;
   const gpu::Buffer *codes = nullptr, *scales = nullptr;
 };
 // True if such products take 8-bit activations.
@@ -54,12 +56,17 @@ struct RowInputs {
 // Chooses the form for rows of x of which a workgroup uses `batch` at a time, and makes the codes if they are needed.
 [[nodiscard]] Result<RowInputs> record_inputs(GpuCall& call, const GpuView& x, DType w, std::uint32_t batch);
 
+// The same for products by tiles: 16-bit floats where the device has matrix units for them and may round. `transposed`:
+// of x w instead of x w^T, over rows [row0, row1) of w.
+[[nodiscard]] Result<RowInputs> record_tile_inputs(GpuCall& call, const GpuView& x, const GpuView& w, bool transposed,
+                                                   std::uint64_t row0, std::uint64_t row1);
+
 // One part of w, `params` complete but for `tiles`.
 [[nodiscard]] Result<> record_rows(GpuCall& call, const ProductBuffers& b, const GpuPart& part, ProductParams params,
                                    const RowInputs& inputs);
 [[nodiscard]] Result<> record_columns(GpuCall& call, const ProductBuffers& b, const GpuPart& part, ProductParams params,
                                       bool x_transposed);
 [[nodiscard]] Result<> record_tiles(GpuCall& call, const ProductBuffers& b, const GpuPart& part, ProductParams params,
-                                    bool transposed, bool x_transposed);
+                                    const RowInputs& inputs, bool transposed, bool x_transposed);
 
 }  // namespace rullama

@@ -56,14 +56,20 @@ fn load_w(n0: u32, r0: u32, lane: u32) {
   }
 }
 
-// A thread's four results of a row: every 16th column of the tile, or four in a row (TRANSPOSED).
-fn store(m: u32, n0: u32, tx: u32, columns: u32, sums: vec4f) {
+// A thread's four results of a row: every 16th column of the tile, or four in a row (TRANSPOSED). Of one of several
+// splits, y is [m][splits][columns].
+fn store(m: u32, n0: u32, split: u32, tx: u32, columns: u32, sums: vec4f) {
   if (m >= p.m) {
     return;
   }
   for (var j = 0u; j < 4u; j++) {
     let n = n0 + select(j * 16u + tx, tx * 4u + j, TRANSPOSED);
-    if (n < columns) {
+    if (n >= columns) {
+      continue;
+    }
+    if (p.splits > 1u) {
+      y[(m * p.splits + split) * columns + n] = sums[j];
+    } else {
       finish(m * p.n + select(p.first, 0u, TRANSPOSED) + n, sums[j]);
     }
   }
@@ -84,7 +90,8 @@ fn columns_of(step: u32, tx: u32) -> mat4x4f {
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,
         @builtin(local_invocation_index) thread: u32) {
   bind_product();
-  let index = group.x + group.y * groups.x;
+  let split = (group.x + group.y * groups.x) % p.splits;
+  let index = (group.x + group.y * groups.x) / p.splits;
   let m0 = (index % p.tiles) * 64u;
   let n0 = (index / p.tiles) * 64u;
   let columns = select(p.rows, p.n, TRANSPOSED);
@@ -98,7 +105,9 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   var s1 = vec4f();
   var s2 = vec4f();
   var s3 = vec4f();
-  for (var r0 = 0u; r0 < terms; r0 += 32u) {
+  let steps = (terms + 31u) / 32u;
+  let end = min(terms, (split + 1u) * steps / p.splits * 32u);
+  for (var r0 = split * steps / p.splits * 32u; r0 < end; r0 += 32u) {
     if (DENSE) {
       load_w(n0, r0, thread);
       load_x(m0, r0, terms, thread);
@@ -118,8 +127,8 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
     }
     workgroupBarrier();
   }
-  store(m0 + ty, n0, tx, columns, s0);
-  store(m0 + ty + 16u, n0, tx, columns, s1);
-  store(m0 + ty + 32u, n0, tx, columns, s2);
-  store(m0 + ty + 48u, n0, tx, columns, s3);
+  store(m0 + ty, n0, split, tx, columns, s0);
+  store(m0 + ty + 16u, n0, split, tx, columns, s1);
+  store(m0 + ty + 32u, n0, split, tx, columns, s2);
+  store(m0 + ty + 48u, n0, split, tx, columns, s3);
 }
