@@ -45,7 +45,8 @@ struct FinetuneOptions {
   double weight_decay = 0;
   double max_grad_norm = 1;  // 0: none
   bool gradient_checkpointing = true;
-  bool exact = true;  // f32 all the way; else the device's fast kernels
+  std::uint32_t kept_layers = 0;  // of the last layers what they computed is kept all the same
+  bool exact = true;              // f32 all the way; else the device's fast kernels
   std::uint64_t seed = 0;
 
   std::uint64_t save_steps = 50;     // between checkpoints; 0: at the end and when cancelled only

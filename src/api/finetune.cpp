@@ -272,6 +272,7 @@ class Finetuning {
     TrainOptions how;
     how.rows = plan_.batch_rows;
     how.checkpointing = o_.gradient_checkpointing;
+    how.kept_layers = o_.kept_layers;
     how.precision = o_.exact ? Precision::exact : Precision::fast;
     how.dropout = o_.lora_dropout;
     how.max_grad_norm = static_cast<float>(o_.max_grad_norm);

@@ -17,7 +17,7 @@ namespace {
 
 struct BenchTrainOptions {
   ModelOptions model;
-  std::uint32_t batch_size = 4, length = 512, rank = 16, repeats = 3;
+  std::uint32_t batch_size = 4, length = 512, rank = 16, repeats = 3, kept_layers = 0;
   bool checkpointing = true, mixed_precision = false, profile = false, json = false;
 };
 
@@ -51,6 +51,7 @@ Result<> bench_train(const BenchTrainOptions& o) {
   TrainOptions how;
   how.rows = o.batch_size * o.length;
   how.checkpointing = o.checkpointing;
+  how.kept_layers = o.kept_layers;
   how.precision = o.mixed_precision ? Precision::fast : Precision::exact;
   auto trainer = Trainer::make(loaded->model.impl().text, std::make_shared<Adapter>(std::move(*adapter)), how);
   if (!trainer) return failed(trainer);
@@ -72,6 +73,7 @@ Result<> bench_train(const BenchTrainOptions& o) {
                  {"length", o.length},
                  {"lora_r", o.rank},
                  {"checkpointing", o.checkpointing},
+                 {"kept_layers", o.kept_layers},
                  {"mixed_precision", o.mixed_precision},
                  {"tokens", batch.rows()},
                  {"step_s", step},
@@ -111,6 +113,7 @@ CLI::App* add_bench_train(CLI::App* bench, Task& task) {
       ->capture_default_str();
   command->add_flag("--gradient-checkpointing,!--no-gradient-checkpointing", o->checkpointing,
                     "Compute layers twice rather than keep what they computed (the default)");
+  command->add_option("--keep-layers", o->kept_layers, "Except the last so many layers");
   command->add_flag("--mixed-precision", o->mixed_precision, "The device's fast kernels");
   command->add_flag("--profile", o->profile, "Time of each kernel too");
   command->add_flag("--json", o->json,

@@ -277,6 +277,8 @@ void add_course_options(CLI::App* command, FinetuneOptions& o) {
                       "Stop after so many evaluations without a better loss, and keep the best adapter");
   command->add_flag("--gradient-checkpointing,!--no-gradient-checkpointing", o.gradient_checkpointing,
                     "Compute layers twice rather than keep what they computed (the default; saves memory)");
+  command->add_option("--keep-layers", o.kept_layers, "Except the last so many layers: faster, and takes more memory")
+      ->capture_default_str();
 }
 
 }  // namespace

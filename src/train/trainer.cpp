@@ -141,7 +141,8 @@ Result<> Trainer::Impl::make_pass(std::unique_ptr<Pass>& made, bool train) {
     };
   const ForwardOutput out = gemma_forward(g, config(), model->weights, p.in, options);
   if (auto ok = g.status(); !ok) return ok;
-  if (!checkpoints.empty()) checkpoints.pop_back();  // the last layer's results are needed at once
+  // the last layer's results are needed at once, others as the options say
+  checkpoints.resize(checkpoints.size() - std::min<std::size_t>(checkpoints.size(), 1 + std::size_t{o.kept_layers}));
 
   LossInputs head{.hidden = out.hidden,
                   .head = g.tensor("output", model->weights.output),

@@ -27,8 +27,9 @@ struct TrainBatch {
 };
 
 struct TrainOptions {
-  std::uint32_t rows = 2048;  // of a batch, at most
-  bool checkpointing = true;  // compute each layer twice instead of keeping what it computed
+  std::uint32_t rows = 2048;      // of a batch, at most
+  bool checkpointing = true;      // compute each layer twice instead of keeping what it computed
+  std::uint32_t kept_layers = 0;  // of checkpointing: the last so many layers are kept all the same
   Precision precision = Precision::exact;
   float dropout = 0;
   float max_grad_norm = 1;  // of all gradients together; 0: no limit

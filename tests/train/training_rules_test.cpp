@@ -88,6 +88,15 @@ TEST_P(ModelTest, CheckpointingChangesMemoryAndNothingElse) {
   EXPECT_EQ(*a, *b);
   expect_same(gradients_of(*without, *adapter), gradients_of(*with, *adapter), 0);
   EXPECT_LT(with->activation_bytes(), without->activation_bytes() * 2 / 3);
+  TrainOptions some = plain(rows);
+  some.kept_layers = 1;
+  const auto between = trainer_of(model, adapter, some);
+  const auto again = between->accumulate(c.batch(), 0.1f);
+  ASSERT_TRUE(again);
+  EXPECT_EQ(*again, *a);
+  expect_same(gradients_of(*without, *adapter), gradients_of(*between, *adapter), 0);
+  EXPECT_LE(with->activation_bytes(), between->activation_bytes());
+  EXPECT_LE(between->activation_bytes(), without->activation_bytes());
 }
 
 // A batch of two samples, one after the other, is two batches of one.

@@ -70,7 +70,8 @@ fn right_at(stage: u32, n: u32, k: u32) -> Right {
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,
         @builtin(local_invocation_index) thread: u32) {
   bind_product();
-  let index = group.x + group.y * groups.x;
+  let split = (group.x + group.y * groups.x) % p.splits;
+  let index = (group.x + group.y * groups.x) / p.splits;
   let m0 = (index % p.tiles) * M;
   let n0 = (index / p.tiles) * N;
   let columns = select(p.rows, p.n, TRANSPOSED);
@@ -83,11 +84,13 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   let ns = subgroup / 2u * 64u;
   var sums: array<Sums, MT * 4u>;
   let steps = (terms + 31u) / 32u;
-  var next = fetch(m0, n0, 0u, terms, thread);
-  put(0u, next, thread);
+  let first = split * steps / p.splits;
+  let end = (split + 1u) * steps / p.splits;
+  var next = fetch(m0, n0, first * 32u, terms, thread);
+  put(first % 2u, next, thread);
   workgroupBarrier();
-  for (var step = 0u; step < steps; step++) {
-    let more = step + 1u < steps;
+  for (var step = first; step < end; step++) {
+    let more = step + 1u < end;
     if (more) {
       next = fetch(m0, n0, (step + 1u) * 32u, terms, thread);
     }
@@ -117,7 +120,12 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
       let n = n0 + ns + j * 16u + lane % 2u * 8u;
       for (var e = 0u; e < 8u; e++) {
         if (m < p.m && n + e < columns) {
-          finish(m * p.n + select(p.first, 0u, TRANSPOSED) + n + e, x_scales[m] * results[subgroup * 256u + lane * 8u + e]);
+          let sum = x_scales[m] * results[subgroup * 256u + lane * 8u + e];
+          if (p.splits > 1u) {
+            y[(m * p.splits + split) * columns + n + e] = sum;
+          } else {
+            finish(m * p.n + select(p.first, 0u, TRANSPOSED) + n + e, sum);
+          }
         }
       }
       workgroupBarrier();

@@ -155,10 +155,36 @@ bool has_matrix_units(const gpu::Capabilities& caps) {
   });
 }
 
+// Runs that the terms of a product of `groups` tiles are cut into, none shorter than `shortest`: so many that there are
+// `busy` workgroups.
+std::uint32_t splits_for(const ProductBuffers& b, std::uint64_t groups, std::uint64_t busy, std::uint32_t terms,
+                         std::uint32_t shortest) {
+  if (groups >= busy || terms < 2 * shortest || b.w.parts.size() > 1 || !b.alone) return 1;
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(terms / shortest, pieces(busy, groups)));
+}
+
+// A product by `groups` workgroups for each of params.splits runs of terms.
+Result<> dispatch_splits(GpuCall& call, std::string_view key, const auto& source, const ProductBuffers& b,
+                         const GpuPart& part, const ProductParams& params, const RowInputs& inputs,
+                         std::uint64_t groups, bool transposed) {
+  if (params.splits == 1) return dispatch(call, key, source, b, part, params, inputs, groups);
+  const std::uint32_t columns = transposed ? params.n : params.rows;
+  auto parts = call.scratch(3, TensorDesc{DType::F32, {params.m, params.splits, columns}});
+  if (!parts) return failed(parts);
+  const ProductBuffers to_parts{b.x, b.w, *parts};
+  if (auto ok = dispatch(call, key, source, to_parts, part, params, inputs, groups * params.splits); !ok) return ok;
+  const PartSums sums{columns, params.splits, params.n, transposed ? 0 : params.first, params.plus, params.scale};
+  return record_part_sums(call, parts->buffer(), params.m, sums, b.plus ? *b.plus : b.x, b.y);
+}
+
 Result<> record_matrix(GpuCall& call, const ProductBuffers& b, const GpuPart& part, ProductParams params,
                        const RowInputs& inputs, bool transposed) {
-  const std::uint64_t across = pieces(transposed ? params.n : params.rows, 128);
-  const std::uint32_t mt = pieces(params.m, 128) * across >= kBusy ? 4 : 2;
+  // With long runs of terms the larger tiles pay, however few: their sums are done in parts.
+  const std::uint64_t across = pieces(transposed ? params.n : params.rows, 128), large = pieces(params.m, 128) * across;
+  const std::uint32_t terms = transposed ? params.rows : params.w.columns;
+  params.splits = splits_for(b, large, 3 * kBusy, terms, 384);
+  const std::uint32_t mt = large * params.splits >= kBusy ? 4 : 2;
+  if (mt == 2) params.splits = 1;
   params.tiles = static_cast<std::uint32_t>(pieces(params.m, 32 * mt));
   const auto source = [&] {
     return product_source("ops/matmul/matrix.wgsl", b.w.desc, false, inputs.form)
@@ -170,14 +196,7 @@ Result<> record_matrix(GpuCall& call, const ProductBuffers& b, const GpuPart& pa
         .constant("MT", mt);
   };
   const std::string key = cat("matmul_matrix_", weight_key(b.w.desc), transposed ? "_t_" : "_", mt);
-  return dispatch(call, key, source, b, part, params, inputs, params.tiles * across);
-}
-
-// Runs that the terms of a product of few tiles are cut into.
-std::uint32_t splits_for(const ProductBuffers& b, std::uint64_t groups, std::uint32_t terms) {
-  constexpr std::uint32_t kShortest = 128;
-  if (groups >= kBusy || terms < 2 * kShortest || b.w.parts.size() > 1 || !b.alone) return 1;
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(pieces(terms, kShortest), pieces(2 * kBusy, groups)));
+  return dispatch_splits(call, key, source, b, part, params, inputs, params.tiles * across, transposed);
 }
 
 }  // namespace
@@ -221,7 +240,7 @@ Result<> record_tiles(GpuCall& call, const ProductBuffers& b, const GpuPart& par
   const bool aligned = !x_transposed && params.x_stride % 4 == 0 && terms % 4 == 0 && params.first % 4 == 0;
   params.tiles = static_cast<std::uint32_t>(pieces(params.m, 64));
   const std::uint64_t groups = params.tiles * pieces(columns, 64);
-  params.splits = splits_for(b, groups, terms);
+  params.splits = splits_for(b, groups, kBusy, terms, 128);
   const auto source = [&] {
     return product_source("ops/matmul/tiles.wgsl", b.w.desc, false)
         .constant("X_ALIGNED", aligned)
@@ -233,13 +252,7 @@ Result<> record_tiles(GpuCall& call, const ProductBuffers& b, const GpuPart& par
                               : transposed ? "_t"
                                            : "",
                               aligned ? "" : "_x_odd");
-  if (params.splits == 1) return dispatch(call, key, source, b, part, params, {}, groups);
-  auto parts = call.scratch(3, TensorDesc{DType::F32, {params.m, params.splits, columns}});
-  if (!parts) return failed(parts);
-  const ProductBuffers to_parts{b.x, b.w, *parts};
-  if (auto ok = dispatch(call, key, source, to_parts, part, params, {}, groups * params.splits); !ok) return ok;
-  const PartSums sums{columns, params.splits, params.n, transposed ? 0 : params.first, params.plus, params.scale};
-  return record_part_sums(call, parts->buffer(), params.m, sums, b.plus ? *b.plus : b.x, b.y);
+  return dispatch_splits(call, key, source, b, part, params, {}, groups, transposed);
 }
 
 }  // namespace rullama
