@@ -1,5 +1,5 @@
 // The CPU forms: a plain one with sums in double (Precision::reference), and a streamed one in f32 whose inner loops
-// are vectors of four lanes, threaded over rows, heads and runs of keys.
+// are those of products, threaded over rows, heads and runs of keys.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -7,6 +7,7 @@
 
 #include "ops/attention/attention_op.h"
 #include "ops/attention/vector.h"
+#include "ops/matmul/product_loops.h"
 
 namespace rullama::attention_detail {
 namespace {
@@ -56,6 +57,10 @@ class KeyRows {
     widen(reinterpret_cast<const std::uint16_t*>(view_.data) + at, room, sizes_.d);
     return room;
   }
+  void copy(std::uint32_t t, std::uint32_t g, float* to) const {
+    const float* from = row(t, g, to);
+    if (from != to) std::copy_n(from, sizes_.d, to);
+  }
 
  private:
   const CpuView& view_;
@@ -104,31 +109,25 @@ void forward_reference(const Setup& setup, const CpuCall& call) {
 // --- the streamed form
 
 constexpr std::uint32_t kBlock = 32;  // keys that are decoded and scored together
+constexpr std::uint32_t kRows = 8;    // rows that share them
 
-// Softmax so far: largest score, sum of exponentials relative to it, weighted values.
+// The softmax so far of one query: largest score, sum of exponentials relative to it. Their weighted values lie apart.
 struct Stream {
-  float most, sum;
-  float* out;
+  float most = -3e38f, sum = 0;
 };
 
-// Adds keys [begin, end), given as rows of floats, to the softmax of one query.
-void add_keys(Stream& s, const float* q, float scale, std::span<const float* const> k, std::span<const float* const> v,
-              std::size_t d) {
-  float p[kBlock];
+// Scores of `count` keys become their weights; those outside [from, to) weigh nothing. Returns the factor for the
+// weighted values so far.
+float add_scores(Stream& s, std::span<float> p, std::uint32_t from, std::uint32_t to) {
   float most = s.most;
-  std::size_t j = 0;
-  for (; j + 4 <= k.size(); j += 4) dot_four(q, &k[j], d, &p[j]);
-  for (; j < k.size(); j++) p[j] = dot(q, k[j], d);
-  for (j = 0; j < k.size(); j++) most = std::max(most, p[j] *= scale);
-  if (most > s.most) {
-    const float shrink = std::exp(s.most - most);
-    s.sum *= shrink;
-    for (std::size_t e = 0; e < d; e++) s.out[e] *= shrink;
-    s.most = most;
-  }
-  for (j = 0; j < k.size(); j++) s.sum += p[j] = std::exp(p[j] - most);
-  for (j = 0; j + 4 <= v.size(); j += 4) add_four(s.out, &p[j], &v[j], d);
-  for (; j < v.size(); j++) add_scaled(s.out, p[j], v[j], d);
+  for (std::uint32_t j = from; j < to; j++) most = std::max(most, p[j]);
+  const float shrink = most > s.most ? std::exp(s.most - most) : 1;
+  s = {most, s.sum * shrink};
+  for (std::uint32_t j = 0; j < p.size(); j++)
+    if (j < from || j >= to) p[j] = -INFINITY;
+  product_loops::exponentials(p.data(), p.size(), most);
+  for (const float weight : p) s.sum += weight;
+  return shrink;
 }
 
 void forward_streamed(const Setup& setup, const CpuCall& call) {
@@ -136,72 +135,72 @@ void forward_streamed(const Setup& setup, const CpuCall& call) {
   if (n.rows == 0 || n.heads == 0) return;
   const Ranges ranges(setup, n, call.in.subspan(3));
   const KeyRows keys(call.in[1], n), values(call.in[2], n);
-  constexpr std::uint32_t kRows = 8;  // rows that share decoded keys
   const std::uint32_t blocks = (n.rows + kRows - 1) / kRows;
-  // Few rows: the keys are cut, too, so that all threads have work.
+  // Few rows: the keys are cut, too, so that all threads have work. How many there are must change no bit.
   const Range last = ranges(n.rows - 1);
-  const std::uint32_t units = blocks * n.kv_heads, wanted = 2 * static_cast<std::uint32_t>(call.crew.width());
+  const std::uint32_t units = blocks * n.kv_heads, wanted = 16;
   const std::uint32_t splits = std::clamp((wanted + units - 1) / units, 1u, (last.end - last.begin) / (4 * kBlock) + 1);
-  const std::size_t queries = std::size_t{n.rows} * n.heads;
-  std::vector<float> sums(queries * splits * 2), parts(splits > 1 ? queries * splits * n.d : 0);
+  const std::size_t queries = std::size_t{n.rows} * n.heads, width = product_loops::padded(n.d);
+  std::vector<Stream> streams(queries * splits);
+  std::vector<float> parts(splits > 1 ? queries * splits * n.d : 0);
   const auto part_of = [&](std::size_t query, std::size_t split) {
-    float* out = splits > 1 ? &parts[(query * splits + split) * n.d] : call.out[0].f32().data() + query * n.d;
-    return Stream{sums[(query * splits + split) * 2], sums[(query * splits + split) * 2 + 1], out};
+    return splits > 1 ? &parts[(query * splits + split) * n.d] : call.out[0].f32().data() + query * n.d;
   };
 
   call.crew.run(std::size_t{units} * splits, 1, [&](std::size_t unit_begin, std::size_t unit_end) {
-    std::vector<float> room(keys.halves() ? std::size_t{2} * kBlock * n.d : 0);
+    const std::size_t most_queries = std::size_t{std::min(kRows, n.rows)} * n.group;
+    product_loops::AlignedFloats q(most_queries * width), k(kBlock * width), v(kBlock * width),
+        p(most_queries * kBlock);
     for (std::size_t unit = unit_begin; unit < unit_end; unit++) {
       const auto split = static_cast<std::uint32_t>(unit % splits),
                  g = static_cast<std::uint32_t>(unit / splits % n.kv_heads);
       const auto row0 = static_cast<std::uint32_t>(unit / splits / n.kv_heads) * kRows;
-      const std::uint32_t row1 = std::min(row0 + kRows, n.rows);
-      Range all = ranges(row0);
-      for (std::uint32_t row = row0; row < row1; row++) {
-        const Range r = ranges(row);
+      const std::uint32_t rows = std::min(kRows, n.rows - row0), count = rows * n.group;
+      const auto query_of = [&](std::uint32_t i) {
+        return std::size_t{row0 + i / n.group} * n.heads + std::size_t{g} * n.group + i % n.group;
+      };
+      Range all = ranges(row0), visible[kRows];
+      for (std::uint32_t row = 0; row < rows; row++) {
+        const Range r = visible[row] = ranges(row0 + row);
         all = {std::min(all.begin, r.begin), std::max(all.end, r.end)};
-        for (std::uint32_t h = g * n.group; h < (g + 1) * n.group; h++) {
-          const std::size_t query = std::size_t{row} * n.heads + h;
-          sums[(query * splits + split) * 2] = -3e38f;
-          std::memset(part_of(query, split).out, 0, n.d * sizeof(float));
-        }
       }
+      for (std::uint32_t i = 0; i < count; i++)
+        std::copy_n(call.in[0].f32().data() + query_of(i) * n.d, n.d, q.data() + i * width);
+      product_loops::AlignedFloats sums(count * width);
       const std::uint32_t piece = ((all.end - all.begin + splits - 1) / splits + kBlock - 1) / kBlock * kBlock;
       const std::uint32_t begin = std::min(all.begin + split * piece, all.end), end = std::min(begin + piece, all.end);
       for (std::uint32_t t0 = begin; t0 < end; t0 += kBlock) {
-        const std::uint32_t count = std::min(kBlock, end - t0);
-        const float *k[kBlock], *v[kBlock];
-        for (std::uint32_t j = 0; j < count; j++) {
-          k[j] = keys.row(t0 + j, g, room.data() + std::size_t{j} * n.d);
-          v[j] = values.row(t0 + j, g, room.data() + std::size_t{kBlock + j} * n.d);
+        const std::uint32_t now = std::min(kBlock, end - t0);
+        for (std::uint32_t j = 0; j < now; j++) {
+          keys.copy(t0 + j, g, k.data() + j * width);
+          values.copy(t0 + j, g, v.data() + j * width);
         }
-        for (std::uint32_t row = row0; row < row1; row++) {
-          const Range r = ranges(row);
-          const std::uint32_t from = std::max(r.begin, t0), to = std::min(r.end, t0 + count);
-          if (from >= to) continue;
-          for (std::uint32_t h = g * n.group; h < (g + 1) * n.group; h++) {
-            const std::size_t query = std::size_t{row} * n.heads + h;
-            Stream s = part_of(query, split);
-            add_keys(s, row_of(call.in[0], n, row, h), setup.options.scale, {k + (from - t0), to - from},
-                     {v + (from - t0), to - from}, n.d);
-            sums[(query * splits + split) * 2] = s.most;
-            sums[(query * splits + split) * 2 + 1] = s.sum;
-          }
+        product_loops::dot_floats(q.data(), width, count, k.data(), width, now, width, 0,
+                                  {p.data(), nullptr, kBlock, setup.options.scale});
+        for (std::uint32_t i = 0; i < count; i++) {
+          const Range r = visible[i / n.group];
+          const std::uint32_t from = std::clamp(r.begin, t0, t0 + now), to = std::clamp(r.end, from, t0 + now);
+          const float shrink =
+              add_scores(streams[query_of(i) * splits + split], {p.data() + i * kBlock, now}, from - t0, to - t0);
+          if (shrink == 1) continue;
+          for (std::size_t e = 0; e < width; e++) sums.data()[i * width + e] *= shrink;
         }
+        product_loops::add_rows(p.data(), kBlock, 1, count, v.data(), now, width, sums.data());
       }
+      for (std::uint32_t i = 0; i < count; i++) std::copy_n(sums.data() + i * width, n.d, part_of(query_of(i), split));
     }
   });
 
   for (std::size_t query = 0; query < queries; query++) {
+    const std::span<const Stream> cut(&streams[query * splits], splits);
     float most = -3e38f, sum = 0;
-    for (std::size_t split = 0; split < splits; split++) most = std::max(most, part_of(query, split).most);
+    for (const Stream& s : cut) most = std::max(most, s.most);
     float* out = call.out[0].f32().data() + query * n.d;
-    if (splits > 1) std::memset(out, 0, n.d * sizeof(float));
+    if (splits > 1) std::fill_n(out, n.d, 0.0f);
     for (std::size_t split = 0; split < splits; split++) {
-      const Stream s = part_of(query, split);
-      const float weight = s.sum > 0 ? std::exp(s.most - most) : 0;
-      sum += weight * s.sum;
-      if (splits > 1) add_scaled(out, weight, s.out, n.d);
+      const float weight = cut[split].sum > 0 ? std::exp(cut[split].most - most) : 0;
+      sum += weight * cut[split].sum;
+      if (splits > 1) add_scaled(out, weight, part_of(query, split), n.d);
     }
     const float inverse = sum > 0 ? 1 / sum : 0;
     for (std::size_t e = 0; e < n.d; e++) out[e] *= inverse;

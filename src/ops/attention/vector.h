@@ -30,33 +30,11 @@ inline float dot(const float* a, const float* b, std::size_t n) {
   return sum;
 }
 
-// out[j] = a . b[j] for four rows
-inline void dot_four(const float* a, const float* const* b, std::size_t n, float* out) {
-  Lanes s[4] = {};
-  std::size_t i = 0;
-  for (; i + 4 <= n; i += 4) {
-    const Lanes x = load(a + i);
-    for (std::size_t j = 0; j < 4; j++) s[j] += x * load(b[j] + i);
-  }
-  for (std::size_t j = 0; j < 4; j++) out[j] = sum_of(s[j]);
-  for (; i < n; i++)
-    for (std::size_t j = 0; j < 4; j++) out[j] += a[i] * b[j][i];
-}
-
 // y += f x
 inline void add_scaled(float* y, float f, const float* x, std::size_t n) {
   std::size_t i = 0;
   for (; i + 4 <= n; i += 4) store(y + i, load(y + i) + f * load(x + i));
   for (; i < n; i++) y[i] += f * x[i];
-}
-
-// y += f[0] x[0] + ... + f[3] x[3]
-inline void add_four(float* y, const float* f, const float* const* x, std::size_t n) {
-  std::size_t i = 0;
-  for (; i + 4 <= n; i += 4)
-    store(y + i, load(y + i) + ((f[0] * load(x[0] + i) + f[1] * load(x[1] + i)) +
-                                (f[2] * load(x[2] + i) + f[3] * load(x[3] + i))));
-  for (; i < n; i++) y[i] += (f[0] * x[0][i] + f[1] * x[1][i]) + (f[2] * x[2][i] + f[3] * x[3][i]);
 }
 
 // Finite halves to floats, without branches: the exponent is moved by a product, which also takes subnormals.

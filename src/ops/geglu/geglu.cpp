@@ -7,6 +7,7 @@
 #include "ops/elementwise/elementwise.h"
 #include "ops/geglu/geglu_forms.h"
 #include "ops/gpu_call.h"
+#include "ops/matmul/product_loops.h"
 #include "ops/slice/slice.h"
 
 namespace rullama {
@@ -38,12 +39,6 @@ constexpr Gate kQuick{"quick_geglu", [](double x) { return x * sigmoid(1.702 * x
 constexpr Gate kSigmoid{"glu", [](double x) { return sigmoid(x); },
                         [](double x) { return sigmoid(x) * (1 - sigmoid(x)); }, "sigmoid(x)",
                         "sigmoid(x) * (1.0 - sigmoid(x))"};
-
-// Fast enough for the CPU device: one exponential in f32.
-float gelu_f32(float x) {
-  const float u = 0.7978845608f * x * (1 + 0.044715f * x * x);
-  return x / (1 + std::exp(-2 * std::fmin(std::fmax(u, -20.0f), 20.0f)));
-}
 
 // A block of columns of a matrix.
 struct Columns {
@@ -109,7 +104,7 @@ class GatedOp final : public Op {
         const float* dy = call.in.size() == 3 ? call.in[2].row(r).data() : nullptr;
         float* out = y.row(r).data();
         if (fast) {
-          for (std::size_t i = 0; i < n_; i++) out[i] = gelu_f32(g[i]) * u[i];
+          product_loops::gelu_product(g, u, n_, out);
         } else {
           for (std::size_t i = 0; i < n_; i++) out[i] = static_cast<float>(one(g[i], u[i], dy ? dy[i] : 1));
         }
@@ -190,7 +185,7 @@ void geglu_row(const float* gate, const float* up, std::size_t n, float* y, Prec
   if (precision == Precision::reference) {
     for (std::size_t i = 0; i < n; i++) y[i] = static_cast<float>(kGelu.value(gate[i]) * up[i]);
   } else {
-    for (std::size_t i = 0; i < n; i++) y[i] = gelu_f32(gate[i]) * up[i];
+    product_loops::gelu_product(gate, up, n, y);
   }
 }
 

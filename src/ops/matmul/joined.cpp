@@ -44,16 +44,7 @@ class Concat final : public Op {
     return std::vector{TensorDesc{DType::F32, with_columns(in[0].shape, columns)}};
   }
 
-  void eval(const CpuCall& call) const override {
-    const CpuView& y = call.out[0];
-    std::vector<float> memory;
-    std::size_t column = 0;
-    for (const CpuView& w : call.in.subspan(1)) {
-      const CpuView one = product_in(memory, call.in[0], w, call);
-      for (std::size_t r = 0; r < y.shape().rows(); r++) std::ranges::copy(one.row(r), y.row(r).data() + column);
-      column += w.shape()[0];
-    }
-  }
+  void eval(const CpuCall& call) const override { concat_on_cpu(call, call.in[0], call.in.subspan(1), call.out[0]); }
 
   Result<> record(GpuCall& call) const override {
     return record_concat(call, call.in[0], call.in.subspan(1), call.out[0]);
@@ -93,17 +84,7 @@ class Gated final : public Op {
     return std::vector{TensorDesc{DType::F32, with_columns(in[0].shape, in[1].shape[0])}};
   }
 
-  void eval(const CpuCall& call) const override {
-    const CpuView& y = call.out[0];
-    const std::size_t n = y.shape().back();
-    std::vector<float> gate_memory, up_memory;
-    const CpuView gate = product_in(gate_memory, call.in[0], call.in[1], call);
-    const CpuView up = product_in(up_memory, call.in[0], call.in[2], call);
-    call.crew.run(y.shape().rows(), 1 + 4096 / (n + 1), [&](std::size_t begin, std::size_t end) {
-      for (std::size_t r = begin; r < end; r++)
-        geglu_row(gate.row(r).data(), up.row(r).data(), n, y.row(r).data(), call.precision);
-    });
-  }
+  void eval(const CpuCall& call) const override { gated_on_cpu(call, call.in[0], call.in.subspan(1), call.out[0]); }
 
   Result<> record(GpuCall& call) const override {
     return record_gated(call, call.in[0], call.in.subspan(1), call.out[0]);
@@ -126,11 +107,31 @@ class Gated final : public Op {
 
 }  // namespace
 
-CpuView product_in(std::vector<float>& memory, const CpuView& x, const CpuView& w, const CpuCall& call) {
-  memory.resize(x.shape().rows() * w.shape()[0]);
-  const CpuView y{{DType::F32, {x.shape().rows(), w.shape()[0]}}, reinterpret_cast<std::byte*>(memory.data())};
-  product_on_cpu({ProductKind::forward, 1, 0, w.shape()[0], x, w, nullptr, y}, call.crew, call.precision);
-  return y;
+void concat_on_cpu(const CpuCall& call, const CpuView& x, std::span<const CpuView> weights, const CpuView& y) {
+  std::size_t column = 0;
+  for (const CpuView& w : weights) {
+    const std::uint64_t n = w.shape()[0];
+    product_on_cpu({ProductKind::forward, 1, 0, n, x, w, nullptr, y, column}, call.crew, call.precision);
+    column += n;
+  }
+}
+
+void gated_on_cpu(const CpuCall& call, const CpuView& x, std::span<const CpuView> weights, const CpuView& y) {
+  const std::size_t rows = y.shape().rows(), n = y.shape().back();
+  call.crew.run(n, 1 + 65536 / (x.shape().back() * rows + 1), [&](std::size_t begin, std::size_t end) {
+    Crew alone;
+    const auto product = [&](const CpuView& w, const CpuView& to, std::size_t column) {
+      product_on_cpu({ProductKind::forward, 1, begin, end, x, w, nullptr, to, column}, alone, call.precision);
+    };
+    std::vector<float> memory(rows * (end - begin));
+    const CpuView up{{DType::F32, {rows, end - begin}}, reinterpret_cast<std::byte*>(memory.data())};
+    product(weights[0], y, begin);
+    product(weights[1], up, 0);
+    for (std::size_t r = 0; r < rows; r++) {
+      float* gate = y.row(r).data() + begin;
+      geglu_row(gate, up.row(r).data(), end - begin, gate, call.precision);
+    }
+  });
 }
 
 Var matmul_concat(Var x, std::span<const Var> weights) {

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "ops/cpu_call.h"
 #include "ops/gpu_call.h"
@@ -26,6 +25,7 @@ struct ProductCpu {
   const CpuView &x, &w;
   const CpuView* plus;  // or null
   const CpuView& y;
+  std::size_t column = 0;  // of y, where the results start; `plus` has no others
 };
 
 // The plain form: sums in double.
@@ -37,8 +37,10 @@ inline void product_on_cpu(const ProductCpu& p, Crew& crew, Precision precision)
   precision == Precision::reference ? product_reference(p, crew) : product_cpu(p, crew, precision);
 }
 
-// y = x w^T in `memory`, [rows of x, rows of w].
-[[nodiscard]] CpuView product_in(std::vector<float>& memory, const CpuView& x, const CpuView& w, const CpuCall& call);
+// y = [x w0^T | x w1^T | ...]
+void concat_on_cpu(const CpuCall& call, const CpuView& x, std::span<const CpuView> weights, const CpuView& y);
+// y = gelu(x gate^T) * (x up^T), weights: gate and up
+void gated_on_cpu(const CpuCall& call, const CpuView& x, std::span<const CpuView> weights, const CpuView& y);
 
 struct ProductGpu {
   ProductKind kind;

@@ -19,7 +19,7 @@ class PaddedRows {
     if (columns % kPad == 0) return;
     stride_ = padded(columns);
     const std::size_t rows = x.shape().rows();
-    copy_.resize(rows * stride_);
+    copy_ = AlignedFloats(rows * stride_);
     for (std::size_t m = 0; m < rows; m++) std::copy_n(data_ + m * columns, columns, copy_.data() + m * stride_);
     data_ = copy_.data();
   }
@@ -27,7 +27,7 @@ class PaddedRows {
   [[nodiscard]] std::size_t stride() const { return stride_; }
 
  private:
-  std::vector<float> copy_;
+  AlignedFloats copy_;
   const float* data_;
   std::size_t stride_;
 };
@@ -38,7 +38,7 @@ Weight weight_of(const CpuView& w) {
 }
 
 Output output_of(const ProductCpu& p) {
-  return {p.y.f32().data(), p.plus ? p.plus->f32().data() : nullptr, p.y.shape().back(), p.scale};
+  return {p.y.f32().data() + p.column, p.plus ? p.plus->f32().data() : nullptr, p.y.shape().back(), p.scale};
 }
 
 // At least this many rows of w a piece, so that handing it out costs little.
@@ -61,9 +61,9 @@ void forward_floats(const ProductCpu& p, Crew& crew) {
   const Weight w = weight_of(p.w);
   const PaddedRows x(p.x, w.columns);
   const std::size_t rows = p.x.shape().rows(), stride = padded(w.columns);
-  const std::size_t panel = std::clamp<std::size_t>(kPanelBytes / (4 * stride) / 3 * 3, 3, 48);
+  const std::size_t panel = std::clamp<std::size_t>(kPanelBytes / (4 * stride) / 12 * 12, 12, 48);
   crew.run(p.row1 - p.row0, std::max<std::size_t>(grain(w.columns, rows), 3), [&](std::size_t begin, std::size_t end) {
-    std::vector<float> decoded(std::min(panel, end - begin) * stride);
+    AlignedFloats decoded(std::min(panel, end - begin) * stride);
     for (std::size_t n = begin; n < end; n += panel) {
       const std::size_t count = std::min(panel, end - n);
       const float* w_rows = decoded.data();
@@ -92,16 +92,17 @@ void sum_rows(const ProductCpu& p, Crew& crew) {
     for (std::size_t s = begin; s < end; s++) {
       const std::size_t column0 = s * strip * block, count = std::min(strip * block, w.columns - column0);
       const std::size_t width = padded(count), panel = std::max<std::size_t>(1, kPanelBytes / 4 / width);
-      std::vector<float> sums(rows * width), decoded(std::min(panel, terms) * width);
+      AlignedFloats sums(rows * width), decoded(std::min(panel, terms) * width);
       for (std::size_t t = 0; t < terms; t += panel) {
         const std::size_t now = std::min(panel, terms - t);
-        for (std::size_t r = 0; r < now; r++) decode_part(w, first + t + r, column0, count, &decoded[r * width]);
+        for (std::size_t r = 0; r < now; r++) decode_part(w, first + t + r, column0, count, decoded.data() + r * width);
         add_rows(p.x.f32().data() + t * term_step, row_step, term_step, rows, decoded.data(), now, width, sums.data());
       }
       for (std::size_t m = 0; m < rows; m++) {
         float* out = output.data + m * output.stride + column0;
         const float* plus = output.plus ? output.plus + m * output.stride + column0 : nullptr;
-        for (std::size_t n = 0; n < count; n++) out[n] = output.scale * sums[m * width + n] + (plus ? plus[n] : 0.0f);
+        for (std::size_t n = 0; n < count; n++)
+          out[n] = output.scale * sums.data()[m * width + n] + (plus ? plus[n] : 0.0f);
       }
     }
   });

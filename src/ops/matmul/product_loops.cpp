@@ -19,16 +19,20 @@
 #define HWY_TARGET_INCLUDE "ops/matmul/product_loops.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
+// after it
+#include <hwy/contrib/math/math-inl.h>
 
 HWY_BEFORE_NAMESPACE();
 namespace rullama::product_loops::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-const hn::CappedTag<float, 8> kFloats;
-const hn::CappedTag<std::int32_t, 8> kInts;
-const hn::CappedTag<std::int16_t, 16> kShorts;
+const hn::CappedTag<float, kPad> kFloats;
 using Floats = hn::Vec<decltype(kFloats)>;
+// Codes come 16 at a time.
+const hn::CappedTag<std::int16_t, 16> kShorts;
+const hn::CappedTag<std::int32_t, 8> kInts;
+const hn::CappedTag<float, 8> kCodeFloats;
 
 // Calls f with the block type of a quantised format.
 template <class F>
@@ -81,9 +85,9 @@ void dot_code_rows(const Codes& x, const Weight& w, std::size_t first, std::size
   const std::size_t runs = w.columns / 32;
   for (std::size_t n = first; n < last; n++) {
     const std::byte* src = w.row(n);
-    Floats sums[kRows][2];  // two a row, so that additions overlap
+    hn::Vec<decltype(kCodeFloats)> sums[kRows][2];  // two a row, so that additions overlap
     float offsets[kRows] = {};
-    for (auto& row : sums) row[0] = row[1] = hn::Zero(kFloats);
+    for (auto& row : sums) row[0] = row[1] = hn::Zero(kCodeFloats);
     const auto add_run = [&](std::size_t run0, int i) HWY_ATTR __attribute__((always_inline)) {
       const codecs::Codes32 c = Block::unpack32(src + i / kRuns * Block::kBytes, i % kRuns);
       const float d = half_to_float(c.d);
@@ -91,13 +95,14 @@ void dot_code_rows(const Codes& x, const Weight& w, std::size_t first, std::size
       for (int m = 0; m < kRows; m++) {
         const std::int16_t* codes = x.codes + m * w.columns + 32 * run;
         const float scale = d * x.scales[m * runs + run];
-        Floats& sum = sums[m][i % 2];
+        auto& sum = sums[m][i % 2];
         const auto low = dot16(c.low, codes), high = dot16(c.high, codes + 16);
         if (Block::kOneScale) {
-          sum = hn::MulAdd(hn::ConvertTo(kFloats, hn::Add(low, high)), hn::Set(kFloats, c.low_step * scale), sum);
+          sum =
+              hn::MulAdd(hn::ConvertTo(kCodeFloats, hn::Add(low, high)), hn::Set(kCodeFloats, c.low_step * scale), sum);
         } else {
-          sum = hn::MulAdd(hn::ConvertTo(kFloats, low), hn::Set(kFloats, c.low_step * scale), sum);
-          sum = hn::MulAdd(hn::ConvertTo(kFloats, high), hn::Set(kFloats, c.high_step * scale), sum);
+          sum = hn::MulAdd(hn::ConvertTo(kCodeFloats, low), hn::Set(kCodeFloats, c.low_step * scale), sum);
+          sum = hn::MulAdd(hn::ConvertTo(kCodeFloats, high), hn::Set(kCodeFloats, c.high_step * scale), sum);
         }
         if (Block::kOffset) offsets[m] += half_to_float(c.m) * c.offset_step * x.sums[m * runs + run];
       }
@@ -116,7 +121,7 @@ void dot_code_rows(const Codes& x, const Weight& w, std::size_t first, std::size
     for (; run < runs; run++, src += Block::kBytes) add_run(run, 0);
     for (int m = 0; m < kRows; m++)
       finish(output, m, column0 + n - first,
-             hn::GetLane(hn::SumOfLanes(kFloats, hn::Add(sums[m][0], sums[m][1]))) + offsets[m]);
+             hn::GetLane(hn::SumOfLanes(kCodeFloats, hn::Add(sums[m][0], sums[m][1]))) + offsets[m]);
   }
 }
 
@@ -183,48 +188,92 @@ void DecodeRows(const Weight& w, std::size_t first, std::size_t count, float* ou
   }
 }
 
+constexpr bool kManyRegisters = HWY_TARGET == HWY_AVX3 || HWY_ARCH_ARM_A64;  // 32, not 16
+
 // --- floats: tiles of dot products. Every result has one vector of sums, whatever the tile, so that splitting the rows
 // of x differently changes no bit.
 
+// The sums of the lanes of four vectors.
+#if HWY_TARGET == HWY_SCALAR
+HWY_INLINE void sum_lanes(const Floats* v, float* sums) {
+  for (int i = 0; i < 4; i++) sums[i] = hn::GetLane(v[i]);
+}
+#else
+template <class D>
+HWY_INLINE void store_sum_of_blocks(D d, hn::Vec<D> v, float* sums) {
+  if constexpr (hn::MaxLanes(D()) <= 4) {
+    hn::StoreU(v, d, sums);
+  } else {
+    const hn::Half<D> half;
+    store_sum_of_blocks(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)), sums);
+  }
+}
+HWY_INLINE void sum_lanes(const Floats* v, float* sums) {
+  const hn::Repartition<std::uint64_t, decltype(kFloats)> pairs;
+  const auto two = [&](Floats a, Floats b) HWY_ATTR {
+    return hn::BitCast(pairs, hn::Add(hn::InterleaveLower(kFloats, a, b), hn::InterleaveUpper(kFloats, a, b)));
+  };
+  const auto a = two(v[0], v[1]), b = two(v[2], v[3]);
+  const auto low = hn::InterleaveLower(pairs, a, b), high = hn::InterleaveUpper(pairs, a, b);
+  store_sum_of_blocks(kFloats, hn::Add(hn::BitCast(kFloats, low), hn::BitCast(kFloats, high)), sums);
+}
+#endif
+
+// Where rows of x and of w begin, and how far their next ones are.
+struct Rows {
+  const float *x, *w;
+  std::size_t x_stride, w_stride, columns;
+};
+
 template <int kRows, int kColumns>
-HWY_INLINE void tile(const float* x, std::size_t x_stride, const float* w, std::size_t w_stride, std::size_t columns,
-                     std::size_t m, std::size_t n, const Output& output) {
-  Floats sums[kRows][kColumns];
+HWY_INLINE void tile(const Rows& rows, std::size_t m, std::size_t n, std::size_t column0, const Output& output) {
+  constexpr int kFours = (kColumns + 3) / 4 * 4;
+  const float *x = rows.x + m * rows.x_stride, *w = rows.w + n * rows.w_stride;
+  Floats sums[kRows][kFours];
   for (auto& row : sums)
     for (Floats& sum : row) sum = hn::Zero(kFloats);
-  for (std::size_t i = 0; i < columns; i += hn::Lanes(kFloats)) {
+  for (std::size_t i = 0; i < rows.columns; i += hn::Lanes(kFloats)) {
     Floats b[kColumns];
-    for (int c = 0; c < kColumns; c++) b[c] = hn::LoadU(kFloats, w + c * w_stride + i);
+    for (int c = 0; c < kColumns; c++) b[c] = hn::LoadU(kFloats, w + c * rows.w_stride + i);
     for (int r = 0; r < kRows; r++) {
-      const Floats a = hn::LoadU(kFloats, x + r * x_stride + i);
+      const Floats a = hn::LoadU(kFloats, x + r * rows.x_stride + i);
       for (int c = 0; c < kColumns; c++) sums[r][c] = hn::MulAdd(a, b[c], sums[r][c]);
     }
   }
   for (int r = 0; r < kRows; r++)
-    for (int c = 0; c < kColumns; c++) finish(output, m + r, n + c, hn::GetLane(hn::SumOfLanes(kFloats, sums[r][c])));
+    for (int c = 0; c < kColumns; c += 4) {
+      float four[4];
+      sum_lanes(&sums[r][c], four);
+      for (int i = 0; i < 4 && c + i < kColumns; i++) finish(output, m + r, column0 + n + c + i, four[i]);
+    }
 }
 
 // All columns for kRows rows.
 template <int kRows, int kColumns>
-HWY_INLINE void strip(const float* x, std::size_t x_stride, const float* w, std::size_t w_stride, std::size_t count,
-                      std::size_t columns, std::size_t m, std::size_t column0, const Output& output) {
+HWY_INLINE void strip(const Rows& rows, std::size_t m, std::size_t count, std::size_t column0, const Output& output) {
   std::size_t n = 0;
-  for (; n + kColumns <= count; n += kColumns)
-    tile<kRows, kColumns>(x, x_stride, w + n * w_stride, w_stride, columns, m, column0 + n, output);
-  for (; n < count; n++) tile<kRows, 1>(x, x_stride, w + n * w_stride, w_stride, columns, m, column0 + n, output);
+  for (; n + kColumns <= count; n += kColumns) tile<kRows, kColumns>(rows, m, n, column0, output);
+  for (; n < count; n++) tile<kRows, 1>(rows, m, n, column0, output);
 }
 
 void DotFloats(const float* x, std::size_t x_stride, std::size_t rows, const float* w, std::size_t w_stride,
                std::size_t count, std::size_t columns, std::size_t column0, const Output& output) {
-  std::size_t m = 0;
-  for (; m + 4 <= rows; m += 4)
-    strip<4, 3>(x + m * x_stride, x_stride, w, w_stride, count, columns, m, column0, output);
-  x += m * x_stride;
-  switch (rows - m) {
-    case 3: return strip<3, 3>(x, x_stride, w, w_stride, count, columns, m, column0, output);
-    case 2: return strip<2, 4>(x, x_stride, w, w_stride, count, columns, m, column0, output);
-    case 1: return strip<1, 8>(x, x_stride, w, w_stride, count, columns, m, column0, output);
-    default: return;
+  // Long rows in parts, of which a tile's stay in the first cache; the sums of a part are added to those before.
+  const std::size_t parts = (columns + 1023) / 1024, part = parts ? padded((columns + parts - 1) / parts) : 0;
+  for (std::size_t begin = 0; begin < columns; begin += part) {
+    const Rows now{x + begin, w + begin, x_stride, w_stride, part < columns - begin ? part : columns - begin};
+    Output to = output;
+    if (begin > 0) to.plus = to.data;
+    std::size_t m = 0;
+    if constexpr (kManyRegisters)
+      for (; m + 6 <= rows; m += 6) strip<6, 4>(now, m, count, column0, to);
+    for (; m + 4 <= rows; m += 4) strip<4, 3>(now, m, count, column0, to);
+    switch (rows - m) {
+      case 3: strip<3, 3>(now, m, count, column0, to); break;
+      case 2: strip<2, 4>(now, m, count, column0, to); break;
+      case 1: strip<1, 8>(now, m, count, column0, to); break;
+      default: break;
+    }
   }
 }
 
@@ -267,6 +316,34 @@ void AddRows(const float* a, std::size_t row_step, std::size_t term_step, std::s
   for (; m < rows; m++) add_strip<1>(a + m * row_step, row_step, term_step, w, terms, columns, sums + m * columns);
 }
 
+// --- elements
+
+// Calls f(d, i) with vectors of elements from i on, the last ones one by one.
+template <class F>
+HWY_INLINE void over(std::size_t n, const F& f) {
+  std::size_t i = 0;
+  for (; i + hn::Lanes(kFloats) <= n; i += hn::Lanes(kFloats)) f(kFloats, i);
+  for (; i < n; i++) f(hn::CappedTag<float, 1>(), i);
+}
+
+void Exponentials(float* x, std::size_t n, float most) {
+  over(n, [&](auto d, std::size_t i) HWY_ATTR {
+    const auto v = hn::Sub(hn::LoadU(d, x + i), hn::Set(d, most));
+    hn::StoreU(hn::IfThenElse(hn::IsNaN(v), v, hn::Exp(d, v)), d, x + i);
+  });
+}
+
+// x / (1 + exp(-2 u)), u being what the tanh is taken of
+void GeluProduct(const float* gate, const float* up, std::size_t n, float* y) {
+  over(n, [&](auto d, std::size_t i) HWY_ATTR {
+    const auto x = hn::LoadU(d, gate + i);
+    const auto cubic = hn::MulAdd(hn::Mul(x, x), hn::Set(d, 0.044715f), hn::Set(d, 1.0f));
+    const auto u = hn::Mul(hn::Mul(x, cubic), hn::Set(d, -2 * 0.7978845608f));
+    const auto exponential = hn::Exp(d, hn::Max(hn::Min(u, hn::Set(d, 40.0f)), hn::Set(d, -40.0f)));
+    hn::StoreU(hn::Mul(hn::Div(x, hn::Add(hn::Set(d, 1.0f), exponential)), hn::LoadU(d, up + i)), d, y + i);
+  });
+}
+
 }  // namespace rullama::product_loops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -279,6 +356,8 @@ HWY_EXPORT(DecodePart);
 HWY_EXPORT(DecodeRows);
 HWY_EXPORT(DotFloats);
 HWY_EXPORT(AddRows);
+HWY_EXPORT(Exponentials);
+HWY_EXPORT(GeluProduct);
 
 void dot_codes(const Codes& x, const Weight& w, std::size_t first, std::size_t last, std::size_t column0,
                const Output& output) {
@@ -300,6 +379,10 @@ void dot_floats(const float* x, std::size_t x_stride, std::size_t rows, const fl
 void add_rows(const float* a, std::size_t row_step, std::size_t term_step, std::size_t rows, const float* w,
               std::size_t terms, std::size_t columns, float* sums) {
   HWY_DYNAMIC_DISPATCH(AddRows)(a, row_step, term_step, rows, w, terms, columns, sums);
+}
+void exponentials(float* x, std::size_t n, float most) { HWY_DYNAMIC_DISPATCH(Exponentials)(x, n, most); }
+void gelu_product(const float* gate, const float* up, std::size_t n, float* y) {
+  HWY_DYNAMIC_DISPATCH(GeluProduct)(gate, up, n, y);
 }
 
 }  // namespace rullama::product_loops

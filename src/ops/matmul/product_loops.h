@@ -1,9 +1,11 @@
-// The inner loops of the CPU's products, compiled for several instruction sets and chosen at run time
-// (product_loops.cpp). Plain pointers only: what is compiled for one instruction set must not be shared with the rest.
+// The inner loops of the CPU's products and of what comes between them, compiled for several instruction sets and
+// chosen at run time (product_loops.cpp). Plain pointers only: what is compiled for one instruction set must not be
+// shared with the rest.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "formats/dtype.h"
 
@@ -12,6 +14,20 @@ namespace rullama::product_loops {
 // Rows of floats are read to a multiple of this many; what lies behind their end is zero.
 inline constexpr std::size_t kPad = 16;
 [[nodiscard]] inline std::size_t padded(std::size_t n) { return (n + kPad - 1) / kPad * kPad; }
+
+// Zeros that start where a cache line does, so that no vector lies in two.
+class AlignedFloats {
+ public:
+  explicit AlignedFloats(std::size_t n = 0) : lines_((n + 15) / 16) {}
+  [[nodiscard]] float* data() { return reinterpret_cast<float*>(lines_.data()); }
+  [[nodiscard]] const float* data() const { return reinterpret_cast<const float*>(lines_.data()); }
+
+ private:
+  struct alignas(64) Line {
+    float at[16] = {};
+  };
+  std::vector<Line> lines_;
+};
 
 // Rows of a weight.
 struct Weight {
@@ -54,5 +70,10 @@ void dot_floats(const float* x, std::size_t x_stride, std::size_t rows, const fl
 // sums[m, n] += sum over r below `terms` of a[m * row_step + r * term_step] * w[r * columns + n]; columns: padded.
 void add_rows(const float* a, std::size_t row_step, std::size_t term_step, std::size_t rows, const float* w,
               std::size_t terms, std::size_t columns, float* sums);
+
+// x[i] = exp(x[i] - most)
+void exponentials(float* x, std::size_t n, float most);
+// y[i] = gelu(gate[i]) * up[i], gelu in its tanh form; y may be one of them.
+void gelu_product(const float* gate, const float* up, std::size_t n, float* y);
 
 }  // namespace rullama::product_loops

@@ -14,7 +14,7 @@ double dot(std::span<const float> a, std::span<const float> b) {
 
 void store(const ProductCpu& p, std::size_t m, std::size_t n, double sum) {
   const double plus = p.plus ? p.plus->row(m)[n] : 0.0;
-  p.y.row(m)[n] = static_cast<float>(p.scale * sum + plus);
+  p.y.row(m)[p.column + n] = static_cast<float>(p.scale * sum + plus);
 }
 
 }  // namespace

@@ -61,20 +61,13 @@ class ResidualProductOp final : public Op {
     residual_norm_on_cpu(call, step(call.in, call.out[0], normed), eps_);
     const CpuView &x = next_ ? normed : call.out[0], &y = call.out[1];
     const auto all = weights(call.in);
-    const std::size_t rows = y.shape().rows(), n = y.shape().back();
-    std::vector<float> memory, up_memory;
-    std::size_t column = 0;
-    for (const CpuView& w : all) {
-      const CpuView one = product_in(memory, x, w, call);
-      for (std::size_t r = 0; kind_ == Kind::concat && r < rows; r++)
-        std::ranges::copy(one.row(r), y.row(r).data() + column);
-      column += w.shape()[0];
-      if (kind_ != Kind::concat) break;
-    }
+    if (kind_ == Kind::gated) return gated_on_cpu(call, x, all, y);
+    concat_on_cpu(call, x, all, y);
     if (kind_ == Kind::concat) return;
-    const CpuView up = kind_ == Kind::gated ? product_in(up_memory, x, all[1], call) : call.in.back();
-    for (std::size_t r = 0; r < rows; r++)
-      geglu_row(memory.data() + r * n, up.row(r).data() + column_, n, y.row(r).data(), call.precision);
+    for (std::size_t r = 0; r < y.shape().rows(); r++) {
+      float* gate = y.row(r).data();
+      geglu_row(gate, call.in.back().row(r).data() + column_, y.shape().back(), gate, call.precision);
+    }
   }
 
   Result<> record(GpuCall& call) const override {
