@@ -1,9 +1,11 @@
 // Runs the op table: every case on the CPU's vectorised form and on the GPU against the plain form, derivatives also
-// against finite differences; small ones twice, which must give the same bits, and on the GPU once more as if a
+// against finite differences; small ones twice (on the CPU with one thread), which must give the same bits, with the
+// vectors of every instruction set here, and on the GPU once more as if a
 // dispatch could have a few workgroups only: kernels must then count through a second dimension.
 #include "ops/op_table.h"
 
 #include <gtest/gtest.h>
+#include <hwy/targets.h>
 
 #include <algorithm>
 #include <cctype>
@@ -27,6 +29,11 @@ namespace {
 
 Backend& cpu() {
   static const auto backend = make_cpu_backend(make_crew());
+  return *backend;
+}
+
+Backend& one_thread() {
+  static const auto backend = make_cpu_backend(make_crew(1));
   return *backend;
 }
 
@@ -109,12 +116,27 @@ class OpTable : public testing::Test {
     const auto part = std::span(expected).first(found->size());
     EXPECT_EQ(compare_case(case_, part, *found, precision), "") << "on " << backend.device_name();
     if (found->empty() || found->front().values.size() > kRunTwice) return;
-    auto again = run_case(case_, backend, precision, derivative);
-    ASSERT_TRUE(again.has_value()) << backend.device_name() << ": " << again.error().message;
+    Backend& other = &backend == &cpu() ? one_thread() : backend;
+    auto again = run_case(case_, other, precision, derivative);
+    ASSERT_TRUE(again.has_value()) << other.device_name() << ": " << again.error().message;
     for (std::size_t i = 0; i < found->size(); i++)
       EXPECT_TRUE((*found)[i].values == (*again)[i].values)
-          << (*found)[i].name << " differs between two runs on " << backend.device_name();
+          << (*found)[i].name << " differs between runs on " << backend.device_name() << " and " << other.device_name();
     if (&backend == gpu().backend.get()) check_small_grids(part, precision);
+    if (&backend == &cpu()) check_vectors(part, precision);
+  }
+
+  // With the vectors of the other instruction sets that this processor has.
+  void check_vectors(std::span<const CaseOutput> expected, Precision precision) {
+    const std::int64_t best = hwy::SupportedTargets();
+    for (const std::int64_t target : {HWY_AVX3, HWY_AVX2, HWY_SSE4, HWY_EMU128, HWY_SCALAR}) {
+      if ((target & best & HWY_TARGETS) == 0) continue;
+      hwy::GetChosenTarget().Update(target);
+      auto found = run_case(case_, cpu(), precision, case_.derivative && precision == Precision::exact);
+      hwy::GetChosenTarget().Update(best);
+      ASSERT_TRUE(found.has_value()) << found.error().message;
+      EXPECT_EQ(compare_case(case_, expected, *found, precision), "") << "with vectors of " << hwy::TargetName(target);
+    }
   }
 
   // The smallest limit for workgroups with which the case's dispatches are possible in two dimensions.
