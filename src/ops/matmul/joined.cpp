@@ -1,5 +1,4 @@
 // Products of one input with several weights.
-#include <algorithm>
 #include <vector>
 
 #include "base/text.h"
