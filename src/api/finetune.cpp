@@ -286,9 +286,11 @@ class Finetuning {
       if (evaluation_.empty() || evaluation_.back().rows() + e.tokens.size() > how.rows) evaluation_.emplace_back();
       evaluation_.back().add(e.tokens, e.labels);
     }
+    how.evaluates = !evaluation_.empty();
     auto made = Trainer::make(model_.text, adapter_, how);
     if (!made) return failed(made);
     trainer_ = std::move(*made);
+    plan_.batch_rows = how.rows;
     plan_.activation_bytes = trainer_->activation_bytes();
     return {};
   }

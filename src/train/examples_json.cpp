@@ -148,8 +148,12 @@ class Reader {
     const auto labels = json.find("labels");
     if (labels != json.end() && (!labels->is_array() || labels->size() != ids.size()))
       return fail(cat("\"labels\" must be a list as long as \"input_ids\" (", ids.size(), ")"));
+    const auto mask = json.find("attention_mask");
+    if (mask != json.end() && (!mask->is_array() || mask->size() != ids.size()))
+      return fail(cat("\"attention_mask\" must be a list as long as \"input_ids\" (", ids.size(), ")"));
     Example e;
     for (std::size_t i = 0; i < ids.size(); i++) {
+      if (mask != json.end() && (*mask)[i] == 0) continue;  // padding
       auto id = id_of(ids[i], "input_ids");
       if (!id) return failed(id);
       e.tokens.push_back(*id);

@@ -292,6 +292,8 @@ Result<std::unique_ptr<Trainer>> Trainer::make(std::shared_ptr<const TextModel> 
   if (!parameters) return failed(parameters);
   impl->parameters = std::move(*parameters);
   if (auto ok = impl->make_pass(impl->training, true); !ok) return failed(ok);
+  if (options.evaluates)
+    if (auto ok = impl->make_pass(impl->evaluation, false); !ok) return failed(ok);
   if (auto ok = impl->make_update(); !ok) return failed(ok);
   return std::unique_ptr<Trainer>(new Trainer(std::move(impl)));
 }
@@ -335,7 +337,9 @@ Result<double> Trainer::update(double learning_rate) {
 
 std::span<const float> Trainer::row_losses() const { return impl_->losses; }
 std::uint64_t Trainer::steps() const { return impl_->steps; }
-std::uint64_t Trainer::activation_bytes() const { return impl_->training->bytes; }
+std::uint64_t Trainer::activation_bytes() const {
+  return std::max(impl_->training->bytes, impl_->evaluation ? impl_->evaluation->bytes : 0);
+}
 
 Result<std::vector<float>> Trainer::gradient(std::size_t pair, bool of_b) const {
   const Tensor& tensor = *impl_->parameters[2 * pair + of_b].gradient;

@@ -29,6 +29,7 @@ struct TrainBatch {
 struct TrainOptions {
   std::uint32_t rows = 2048;      // of a batch, at most
   bool checkpointing = true;      // compute each layer twice instead of keeping what it computed
+  bool evaluates = false;         // evaluate() is made ready at once, so that it cannot lack memory later
   std::uint32_t kept_layers = 0;  // of checkpointing: the last so many layers are kept all the same
   Precision precision = Precision::exact;
   float dropout = 0;
@@ -60,7 +61,7 @@ class Trainer {
   [[nodiscard]] std::uint64_t steps() const;  // taken
   // The gradients of a pair of the adapter, for tests: A's, then B's.
   [[nodiscard]] Result<std::vector<float>> gradient(std::size_t pair, bool of_b) const;
-  // Bytes of intermediate results of a training batch.
+  // Bytes of intermediate results of a batch.
   [[nodiscard]] std::uint64_t activation_bytes() const;
 
   // Adapter, moments and step count, as a safetensors file; `note` is the caller's, metadata "note". A trainer made

@@ -120,6 +120,9 @@ TEST(Examples, CompletionsTextsAndIds) {
   EXPECT_EQ(ids.tokens, (std::vector<Token>{2, 5, 6, 7}));
   EXPECT_EQ(ids.labels, (std::vector<Token>{kNo, kNo, 6, 9}));
   EXPECT_EQ(ids.targets(), 2u);
+  const Example padded = c.only(R"({"input_ids":[0,0,2,5,6],"attention_mask":[0,0,1,1,1]})");
+  EXPECT_EQ(padded.tokens, (std::vector<Token>{2, 5, 6}));
+  EXPECT_EQ(padded.labels, padded.tokens);
   EXPECT_EQ(ids.prompt().size(), 2u);
 }
 
@@ -190,6 +193,7 @@ TEST(Examples, AWrongLineIsNamed) {
            {R"({"messages":{}})", "list"},
            {R"({"input_ids":[]})", "input_ids"},
            {R"({"input_ids":[1,2],"labels":[1]})", "labels"},
+           {R"({"input_ids":[1,2],"attention_mask":[1]})", "attention_mask"},
            {R"({"input_ids":[1,99999999]})", "99999999"},
            {R"({"input_ids":[1,-1]})", "-1"},
            {R"({"input_ids":[1,2.5]})", "2.5"},
