@@ -367,7 +367,24 @@ class Finetuning {
     return {};
   }
 
+  // Files of which a kill left only a part: FileWriter's, named as the file and a suffix.
+  void remove_remains() const {
+    constexpr std::size_t kSuffix = 7;  // ".XXXXXX"
+    std::error_code none;
+    const fs::path folder = paths_.adapter.parent_path();
+    std::vector<fs::path> remains;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder.empty() ? "." : folder, none)) {
+      const std::string name = entry.path().filename().string();
+      for (const fs::path* path : {&paths_.adapter, &paths_.config, &paths_.log, &paths_.checkpoint, &paths_.best})
+        if (const std::string file = path->filename().string();
+            name.size() == file.size() + kSuffix && name.starts_with(file + "."))
+          remains.push_back(entry.path());
+    }
+    for (const fs::path& path : remains) fs::remove(path, none);
+  }
+
   Result<FinetuneResult> train() {
+    remove_remains();
     Log log;
     if (auto ok = log.open(paths_.log, history_); !ok) return failed(ok);
     const std::string note = identity().dump();

@@ -75,7 +75,10 @@ class Finetune(cli_test.Case):
                     p.send_signal(signal.SIGKILL)
                     break
         self.assertFalse((self.folder / "killed" / "adapter_model.safetensors").exists())
+        remains = self.folder / "killed" / "checkpoint.safetensors.a1B2c3"  # as if it was killed while it wrote
+        remains.write_bytes(b"a part")
         again = self.train("killed", *QUICK, "--max-steps", "40", "--save-steps", "4", "--resume")
+        self.assertFalse(remains.exists())
         self.assertGreater(again[0]["step"], 12)
         self.assertEqual(self.read("killed/adapter_model.safetensors"), self.read("straight/adapter_model.safetensors"))
         self.assertEqual([json.loads(s)["loss"] for s in self.read("killed/training.jsonl").splitlines()],
