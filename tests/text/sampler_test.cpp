@@ -69,7 +69,9 @@ TEST(Sampler, TheDecisiveLogitsAreEnough) {
       std::vector<RankedLogit> ranked;
       for (Token id = 0; id < logits.size(); id++)
         if (std::ranges::count(suppressed, id) == 0) ranked.push_back({logits[id], id});
-      std::ranges::stable_sort(ranked, std::greater(), &RankedLogit::logit);
+      std::ranges::sort(ranked, [](const RankedLogit& a, const RankedLogit& b) {
+        return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+      });
       ranked.resize(*decisive);
       ASSERT_EQ(from_best.sample_best(ranked).value(), from_all.sample(logits).value())
           << "round " << round << ", top-k " << s.top_k << ", temperature " << s.temperature;
