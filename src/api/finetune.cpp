@@ -43,17 +43,6 @@ struct Paths {
   }
 };
 
-template <class Write>
-Result<> write_file(const fs::path& path, Write&& write) {
-  auto file = FileWriter::create(path.string());
-  if (!file) return failed(file);
-  if (Result<> ok = write(*file); !ok) return ok;
-  return file->commit();
-}
-Result<> write_text(const fs::path& path, std::string_view text) {
-  return write_file(path, [&](ByteSink& sink) { return sink.write(std::as_bytes(std::span(text))); });
-}
-
 Result<std::string> read_text(const std::string& path) {
   auto source = open_mapped(path);
   if (!source) return failed(source);
@@ -76,7 +65,7 @@ class Log {
   Result<> open(const fs::path& path, std::span<const FinetuneStep> before) {
     std::string text;
     for (const FinetuneStep& step : before) text += to_json(step) + "\n";
-    if (auto ok = write_text(path, text); !ok) return ok;
+    if (auto ok = write_text_file(path.string(), text); !ok) return ok;
     path_ = path;
     file_ = std::fopen(path.c_str(), "a");
     return file_ ? Result<>() : wrong();
@@ -351,7 +340,7 @@ class Finetuning {
   }
 
   Result<> write_adapter_to(const fs::path& path, const Adapter& adapter) const {
-    return write_file(path,
+    return write_file(path.string(),
                       [&](ByteSink& sink) { return write_adapter(sink, adapter, settings_, *model_.text->backend); });
   }
 
@@ -397,7 +386,7 @@ class Finetuning {
       return {};
     };
     hooks.checkpoint = [&] {
-      return write_file(paths_.checkpoint, [&](ByteSink& sink) { return trainer_->save(sink, note); });
+      return write_file(paths_.checkpoint.string(), [&](ByteSink& sink) { return trainer_->save(sink, note); });
     };
     if (o_.early_stopping) hooks.best = [&] { return write_adapter_to(paths_.best, *adapter_); };
     hooks.cancelled = observer_.cancelled;
@@ -431,7 +420,7 @@ class Finetuning {
       result = loaded->get();
     }
     if (auto ok = write_adapter_to(paths_.adapter, *result); !ok) return failed(ok);
-    if (auto ok = write_text(paths_.config, settings_to_json(settings_) + "\n"); !ok) return failed(ok);
+    if (auto ok = write_text_file(paths_.config.string(), settings_to_json(settings_) + "\n"); !ok) return failed(ok);
     return FinetuneResult{static_cast<FinetuneEnd>(end),
                           LoadedAdapter(std::move(result)),
                           {paths_.adapter.string(), paths_.config.string()},

@@ -168,11 +168,9 @@ Result<Generation> Session::generate(std::span<const Token> prompt, const Genera
 }
 
 Result<> Session::save(const std::string& path) const {
-  auto file = FileWriter::create(path);
-  if (!file) return failed(file);
-  if (auto ok = impl_->sequence->save([&](std::span<const std::byte> piece) { return file->write(piece); }); !ok)
-    return ok;
-  return file->commit();
+  return write_file(path, [&](ByteSink& file) {
+    return impl_->sequence->save([&](std::span<const std::byte> piece) { return file.write(piece); });
+  });
 }
 
 Result<> Session::restore(const std::string& path) {

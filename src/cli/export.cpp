@@ -20,14 +20,6 @@ struct ExportOptions {
   bool json = false;
 };
 
-template <class Write>
-Result<> write_file(const std::string& path, Write&& write) {
-  auto file = FileWriter::create(path);
-  if (!file) return failed(file);
-  if (Result<> ok = write(*file); !ok) return ok;
-  return file->commit();
-}
-
 Result<> export_adapter(const ExportOptions& o) {
   const std::filesystem::path path = o.output.path, config = path.parent_path() / "adapter_config.json";
   const bool gguf = path.extension() == ".gguf";
@@ -54,9 +46,7 @@ Result<> export_adapter(const ExportOptions& o) {
   });
   if (!done) return done;
   if (!gguf) {
-    const std::string json = settings_to_json(settings) + "\n";
-    const auto also =
-        write_file(config.string(), [&](ByteSink& sink) { return sink.write(std::as_bytes(std::span(json))); });
+    const auto also = write_text_file(config.string(), settings_to_json(settings) + "\n");
     if (!also) return also;
   }
   if (o.json) {

@@ -161,14 +161,6 @@ std::string plot_path(std::string log) {
   return log.replace(log.size() - end.size(), end.size(), "loss.svg");
 }
 
-Result<> write_plot(const FinetuneResult& result, const std::string& path, const std::string& title) {
-  const std::string svg = loss_plot(result.history, title);
-  auto file = FileWriter::create(path);
-  if (!file) return failed(file);
-  if (auto ok = file->write(std::as_bytes(std::span(svg))); !ok) return ok;
-  return file->commit();
-}
-
 Result<> train(const FinetuneCommand& o) {
   const auto loaded = load(o.model);
   if (!loaded) return std::unexpected(loaded.error());
@@ -195,7 +187,10 @@ Result<> train(const FinetuneCommand& o) {
   view.end();
   if (!result) return failed(result);
   const std::string plot = plot_path(result->log);
-  if (auto ok = write_plot(*result, plot, cat("Loss of ", loaded->stored.name, " on ", how.data)); !ok) return ok;
+  if (auto ok =
+          write_text_file(plot, loss_plot(result->history, cat("Loss of ", loaded->stored.name, " on ", how.data)));
+      !ok)
+    return ok;
   if (result->end != FinetuneEnd::cancelled)
     if (auto ok = samples.after(result->adapter); !ok) return ok;
 

@@ -15,18 +15,6 @@
 namespace rullama::test {
 namespace {
 
-class MemorySink final : public ByteSink {
- public:
-  Result<> write(std::span<const std::byte> data) override {
-    bytes.insert(bytes.end(), data.begin(), data.end());
-    return {};
-  }
-  std::shared_ptr<const ByteSource> source(const std::string& name) {
-    return std::make_shared<MemorySource>(name, std::move(bytes));
-  }
-  std::vector<std::byte> bytes;
-};
-
 AdapterHost host_of(const TextModel& model) { return {model.config, model.weights, *model.backend}; }
 
 std::vector<float> values_of(const TextModel& model, const Tensor& tensor) {
@@ -84,7 +72,7 @@ TEST_P(GgufTest, LlamaCppsFileIsReadAndWritten) {
   MemorySink sink;
   const auto ok = write_adapter_gguf(sink, *adapter, host_of(*model));
   ASSERT_TRUE(ok) << ok.error().message;
-  const auto written = Gguf::read(sink.source("written.gguf"));
+  const auto written = Gguf::read(memory_file(sink.bytes, "written.gguf"));
   ASSERT_TRUE(written) << written.error().message;
   for (const char* key : {"general.type", "general.architecture", "adapter.type"})
     EXPECT_EQ(*written->get_string(key), *file->get_string(key)) << key;
@@ -123,7 +111,7 @@ TEST(AdapterFile, WhatIsWrittenIsReadAgain) {
   MemorySink sink;
   const auto ok = write_adapter(sink, *adapter, settings, *model->backend);
   ASSERT_TRUE(ok) << ok.error().message;
-  const auto file = Safetensors::read(sink.source("written.safetensors"));
+  const auto file = Safetensors::read(memory_file(sink.bytes, "written.safetensors"));
   ASSERT_TRUE(file) << file.error().message;
   EXPECT_TRUE(file->tensor("base_model.model.model.embed_tokens.lora_embedding_A"));
   EXPECT_TRUE(file->tensor("base_model.model.lm_head.lora_B.weight"));
@@ -178,7 +166,8 @@ TEST(AdapterFile, TheFrozenEmbeddingsOfPeftAreNoPartOfIt) {
       const std::vector<float> values(sizes[i], 0.5f);
       return out.write(std::as_bytes(std::span(values)));
     }));
-    const auto read = read_adapter(*Safetensors::read(sink.source("peft.safetensors")), &settings, host_of(*model));
+    const auto read =
+        read_adapter(*Safetensors::read(memory_file(sink.bytes, "peft.safetensors")), &settings, host_of(*model));
     if (more) {
       ASSERT_FALSE(read);
       EXPECT_NE(read.error().message.find("vocabulary"), std::string::npos) << read.error().message;
@@ -203,7 +192,7 @@ TEST(AdapterFile, ScalesThatDifferSurviveGguf) {
   }
   MemorySink sink;
   ASSERT_TRUE(write_adapter_gguf(sink, *adapter, host_of(*model)));
-  const auto again = read_adapter(*Gguf::read(sink.source("written.gguf")), host_of(*model));
+  const auto again = read_adapter(*Gguf::read(memory_file(sink.bytes, "written.gguf")), host_of(*model));
   ASSERT_TRUE(again) << again.error().message;
   for (const AdapterPair& p : again->pairs) {
     EXPECT_FLOAT_EQ(p.scale, 2);
@@ -227,7 +216,7 @@ TEST(AdapterFile, SettingsOfAnAdapterDescribeIt) {
   all.pairs[1].scale = 7;
   MemorySink sink;
   ASSERT_TRUE(write_adapter(sink, all, settings_of(all), *model->backend));
-  const auto file = Safetensors::read(sink.source("written.safetensors"));
+  const auto file = Safetensors::read(memory_file(sink.bytes, "written.safetensors"));
   ASSERT_TRUE(file) << file.error().message;
   const auto settings = settings_from_json(*file->metadata("adapter_config"), "inside");
   ASSERT_TRUE(settings) << settings.error().message;
@@ -256,7 +245,7 @@ TEST_P(PatternTest, GivesAModuleItsRankAndAlpha) {
     const std::vector<float> values(i ? b[0] * b[1] : a[0] * a[1], 0.5f);
     return out.write(std::as_bytes(std::span(values)));
   }));
-  const auto adapter = read_adapter(*Safetensors::read(sink.source("pattern")), &*s, host_of(*model));
+  const auto adapter = read_adapter(*Safetensors::read(memory_file(sink.bytes, "pattern")), &*s, host_of(*model));
   ASSERT_TRUE(adapter) << adapter.error().message;
   EXPECT_FLOAT_EQ(adapter->pairs[0].scale, 1.5f);
 }
@@ -373,7 +362,7 @@ TEST_P(TamperTest, IsRefusedByFileAndTensor) {
   MemorySink sink;
   ASSERT_TRUE(
       writer.write(sink, [&](std::size_t i, ByteSink& out) { return out.write(std::as_bytes(std::span(all[i]))); }));
-  const auto file = Safetensors::read(sink.source("DIR/adapter.safetensors"));
+  const auto file = Safetensors::read(memory_file(sink.bytes, "DIR/adapter.safetensors"));
   ASSERT_TRUE(file) << file.error().message;
   const auto adapter = read_adapter(*file, &settings, host_of(*model));
   ASSERT_FALSE(adapter);
@@ -446,7 +435,7 @@ TEST(AdapterFile, TheRustProgramsFileIsRead) {
     const std::vector<float> values(i ? b[0] * b[1] : a[0] * a[1], 0.5f);
     return out.write(std::as_bytes(std::span(values)));
   }));
-  const auto adapter = read_adapter(*Safetensors::read(sink.source("rust")), nullptr, host_of(*model));
+  const auto adapter = read_adapter(*Safetensors::read(memory_file(sink.bytes, "rust")), nullptr, host_of(*model));
   ASSERT_TRUE(adapter) << adapter.error().message;
   ASSERT_EQ(adapter->pairs.size(), 1u);
   EXPECT_EQ(adapter->pairs[0].target, Target::o);

@@ -2,8 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
 #include <optional>
 
 #include "base/utf8.h"
@@ -13,6 +11,7 @@
 #include "runtime/chat.h"
 #include "runtime/sampler.h"
 #include "runtime/stop.h"
+#include "support/real_model.h"
 #include "text/gguf_bytes.h"
 #include "text/text_support.h"
 
@@ -61,20 +60,16 @@ TEST(TokenizerGguf, TinyFilesOfBothDialects) {
 // ---- the real vocabulary
 
 std::optional<Vocabulary> real_vocabulary() {
-  const char* cache = std::getenv("RULLAMA_MODEL_CACHE");
-  const char* home = std::getenv("HOME");
-  const std::filesystem::path folder =
-      cache ? std::filesystem::path(cache) : std::filesystem::path(home ? home : "") / ".cache" / "rullama-models";
-  const std::filesystem::path file = folder / "gemma-3-270m-q4_k_m.gguf";
-  if (!std::filesystem::exists(file)) return std::nullopt;
-  return vocabulary_of(file.string());
+  const auto file = test::real_model();
+  if (!file) return std::nullopt;
+  return vocabulary_of(*file);
 }
 
 class RealVocabulary : public testing::Test {
  protected:
   void SetUp() override {
     vocabulary_ = real_vocabulary();
-    if (!vocabulary_) GTEST_SKIP() << "needs gemma-3-270m-q4_k_m.gguf in the model cache: run ./try once";
+    if (!vocabulary_) GTEST_SKIP() << test::kNoRealModel;
   }
   std::optional<Vocabulary> vocabulary_;
 };

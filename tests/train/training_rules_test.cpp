@@ -5,6 +5,7 @@
 #include "base/random.h"
 #include "formats/gguf_writer.h"
 #include "runtime/sequence.h"
+#include "support/bytes.h"
 #include "train/lora_case.h"
 #include "train/lora_setup.h"
 
@@ -58,19 +59,10 @@ TrainOptions plain(std::uint32_t rows, bool checkpointing = true) {
   return o;
 }
 
-class MemorySink final : public ByteSink {
- public:
-  Result<> write(std::span<const std::byte> data) override {
-    bytes.insert(bytes.end(), data.begin(), data.end());
-    return {};
-  }
-  std::vector<std::byte> bytes;
-};
-
 Safetensors saved(const Trainer& trainer) {
   MemorySink sink;
   EXPECT_TRUE(trainer.save(sink));
-  auto file = Safetensors::read(std::make_shared<MemorySource>("checkpoint", std::move(sink.bytes)));
+  auto file = Safetensors::read(memory_file(sink.bytes, "checkpoint"));
   EXPECT_TRUE(file) << file.error().message;
   return *file;
 }
@@ -230,7 +222,7 @@ std::shared_ptr<const ByteSource> with_idle_keys(const std::string& name, std::u
   }
   MemorySink sink;
   EXPECT_TRUE(writer.write(sink, [&](std::size_t i, ByteSink& out) { return out.write(contents[i]); }));
-  return std::make_shared<MemorySource>("idle keys", std::move(sink.bytes));
+  return memory_file(sink.bytes, "idle keys");
 }
 
 TEST(SharedKeys, WeightsThatNoLayerReadsChangeNothing) {

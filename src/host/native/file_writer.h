@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "formats/file.h"
 
@@ -28,5 +29,17 @@ class FileWriter final : public ByteSink {
   std::string path_, temporary_;
   int descriptor_ = -1;
 };
+
+// A whole file, which `write` fills; on an error the target stays as it was.
+template <class Write>
+[[nodiscard]] Result<> write_file(const std::string& path, Write&& write) {
+  auto file = FileWriter::create(path);
+  if (!file) return failed(file);
+  if (Result<> ok = write(*file); !ok) return ok;
+  return file->commit();
+}
+[[nodiscard]] inline Result<> write_text_file(const std::string& path, std::string_view text) {
+  return write_file(path, [&](ByteSink& sink) { return sink.write(std::as_bytes(std::span(text))); });
+}
 
 }  // namespace rullama
