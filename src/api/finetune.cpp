@@ -5,9 +5,9 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "api/impl.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "host/native/file_writer.h"
 #include "host/native/mapped_file.h"
@@ -82,13 +82,12 @@ class Log {
     if (!text) return steps;
     for (std::size_t at = 0; at < text->size();) {
       const std::size_t end = std::min(text->find('\n', at), text->size());
-      const Json json = Json::parse(text->begin() + static_cast<std::ptrdiff_t>(at),
-                                    text->begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
+      const auto json = parse_json(std::string_view(*text).substr(at, end - at));
       at = end + 1;
-      if (!json.is_object()) continue;
+      if (!json || !json->is_object()) continue;
       const auto number = [&](const char* key) {
-        const auto found = json.find(key);
-        return found != json.end() && found->is_number() ? found->get<double>() : 0.0;
+        const auto found = json->find(key);
+        return found != json->end() && found->is_number() ? found->get<double>() : 0.0;
       };
       FinetuneStep s;
       s.step = static_cast<std::uint64_t>(std::clamp(number("step"), 0.0, 1e15));
@@ -100,7 +99,7 @@ class Log {
       s.grad_norm = number("grad_norm");
       const double rate = number("tokens_per_s");
       s.seconds = rate > 0 ? static_cast<double>(s.tokens) / rate : 0;
-      if (json.contains("eval_loss")) s.eval_loss = number("eval_loss");
+      if (json->contains("eval_loss")) s.eval_loss = number("eval_loss");
       if (s.step > (steps.empty() ? 0 : steps.back().step) && s.step <= until) steps.push_back(s);
     }
     return steps;
@@ -318,14 +317,15 @@ class Finetuning {
     auto file = Safetensors::read(*source);
     if (!file) return failed(file);
     const std::string* note = file->metadata("note");
-    const Json before = note ? Json::parse(*note, nullptr, false) : Json(), now = identity();
-    if (!before.is_object())
+    const auto before = parse_json(note ? *note : std::string());
+    const Json now = identity();
+    if (!before || !before->is_object())
       return fail(cat(paths_.checkpoint.string(), ": no checkpoint of `rullama finetune`; remove it to begin anew"));
     for (const auto& [key, value] : now.items())
-      if (const auto was = before.find(key); was == before.end() || *was != value)
+      if (const auto was = before->find(key); was == before->end() || *was != value)
         return fail(
             cat(paths_.checkpoint.string(), " was made with another ", key,
-                key == "--data" || key == "MODEL" || was == before.end() ? std::string() : cat(" (", was->dump(), ")"),
+                key == "--data" || key == "MODEL" || was == before->end() ? std::string() : cat(" (", was->dump(), ")"),
                 "; go on with the same, or begin anew with --force"));
     if (auto ok = trainer_->restore(*file); !ok) return ok;
     plan_.done = trainer_->steps();

@@ -11,10 +11,10 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <random>
 
 #include "api/impl.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "base/utf8.h"
 #include "cli/output.h"
@@ -38,8 +38,8 @@ bool published_as_chat(const Gguf& file, const StoredModel& stored) {
 }
 
 Json stored_parameters(const StoredModel& stored) {
-  Json parsed = Json::parse(stored.parameters.empty() ? "{}" : stored.parameters, nullptr, false);
-  return parsed.is_object() ? parsed : Json::object();
+  auto parsed = parse_json(stored.parameters);
+  return parsed && parsed->is_object() ? std::move(*parsed) : Json::object();
 }
 
 template <class T>

@@ -1,8 +1,8 @@
 // adapter_config.json. Apart, so that a build without a JSON library can leave it out.
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <type_traits>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "lora/adapter_file.h"
 
@@ -50,7 +50,6 @@ class Config {
   }
 
   [[nodiscard]] std::unexpected<Error> wrong(std::string_view key, const Json& found, std::string_view expected) const {
-    // what is nested may be too deep to print
     const std::string shown = found.is_structured() ? cat("an ", found.type_name()) : found.dump();
     return fail(cat(file_, ": ", quote(key), " is ", shown, ", expected ", expected));
   }
@@ -81,8 +80,10 @@ class Config {
 }  // namespace
 
 Result<AdapterSettings> settings_from_json(std::string_view text, std::string_view file) {
-  const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded() || !json.is_object()) return fail(cat(file, ": not a JSON object"));
+  const auto parsed = parse_json(text);
+  if (!parsed) return fail(cat(file, ": ", parsed.error().message));
+  const Json& json = *parsed;
+  if (!json.is_object()) return fail(cat(file, ": not a JSON object"));
   const Config config(json, file);
   std::string type;
   AdapterSettings s;

@@ -1,9 +1,6 @@
 #include "runtime/chat_json.h"
 
-#include <algorithm>
-#include <nlohmann/json.hpp>
-#include <optional>
-
+#include "base/json.h"
 #include "base/text.h"
 
 namespace rullama {
@@ -11,41 +8,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int deepest = 100;  // levels of a value; recursion stops there
-
-// Accepts everything and remembers where the text stops being JSON.
-struct ErrorFinder final : nlohmann::json_sax<Json> {
-  std::size_t position = 0;
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool start_object(std::size_t) override { return true; }
-  bool key(string_t&) override { return true; }
-  bool end_object() override { return true; }
-  bool start_array(std::size_t) override { return true; }
-  bool end_array() override { return true; }
-  bool parse_error(std::size_t at, const std::string&, const Json::exception&) override {
-    position = at;
-    return false;
-  }
-};
-
-Result<Json> parsed(std::string_view text) {
-  Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-  if (!json.is_discarded()) return json;
-  ErrorFinder finder;
-  Json::sax_parse(text.begin(), text.end(), &finder);
-  const std::string_view before = text.substr(0, std::max<std::size_t>(finder.position, 1) - 1);
-  const auto line = std::ranges::count(before, '\n') + 1;
-  return fail(cat("not valid JSON: line ", line, ", column ", before.size() - (before.rfind('\n') + 1) + 1));
-}
-
-Result<Value> value_of(const Json& json, int depth = 0) {
-  if (depth > deepest) return fail(cat("JSON is nested more than ", deepest, " levels deep"));
+Value value_of(const Json& json) {
   switch (json.type()) {
     case Json::value_t::boolean: return Value::boolean(json.get<bool>());
     case Json::value_t::string: return Value::string(json.get<std::string>());
@@ -54,20 +17,12 @@ Result<Value> value_of(const Json& json, int depth = 0) {
     case Json::value_t::number_float: return Value::number(json.dump());
     case Json::value_t::array: {
       Value array = Value::array();
-      for (const Json& item : json) {
-        auto value = value_of(item, depth + 1);
-        if (!value) return value;
-        array.append(std::move(*value));
-      }
+      for (const Json& item : json) array.append(value_of(item));
       return array;
     }
     case Json::value_t::object: {
       Value object = Value::object();
-      for (const auto& [key, item] : json.items()) {
-        auto value = value_of(item, depth + 1);
-        if (!value) return value;
-        object.set(key, std::move(*value));
-      }
+      for (const auto& [key, item] : json.items()) object.set(key, value_of(item));
       return object;
     }
     default: return Value();
@@ -121,9 +76,7 @@ Result<> read_content(const Json& content, const std::string& where, Message& me
       message.content.push_back(std::move(*part));
     }
   } else if (message.role == Role::tool) {
-    auto value = value_of(content);
-    if (!value) return failed(value);
-    message.result = std::move(*value);
+    message.result = value_of(content);
   } else if (!content.is_null()) {
     return fail(cat(where, " has a \"content\" that is neither text nor a list of parts"));
   }
@@ -139,7 +92,8 @@ Result<ToolCall> call_of(const Json& json, const std::string& where) {
   call.name = text_member(function, "name");
   const Json& arguments = member(function, "arguments");
   if (arguments.is_null()) return call;
-  auto value = arguments.is_string() ? value_from_json(arguments.get_ref<const std::string&>()) : value_of(arguments);
+  auto value = arguments.is_string() ? value_from_json(arguments.get_ref<const std::string&>())
+                                     : Result<Value>(value_of(arguments));
   if (!value || !value->is_object())
     return fail(cat(where, " calls ", rullama::quote(call.name), " with arguments that are no JSON object"));
   call.arguments = std::move(*value);
@@ -164,9 +118,7 @@ Result<Message> message_of(const Json& json, const std::string& where) {
   }
   for (const Json& item : member(json, "tool_responses")) {
     if (!item.is_object()) return fail(cat(where, " has a tool response that is not an object"));
-    auto response = value_of(member(item, "response"));
-    if (!response) return failed(response);
-    message.tool_results.push_back({text_member(item, "name"), std::move(*response)});
+    message.tool_results.push_back({text_member(item, "name"), value_of(member(item, "response"))});
   }
   const bool tool = message.role == Role::tool && json.contains("content");
   if (!member(json, "content").is_structured() && !member(json, "content").is_string() && !tool &&
@@ -179,11 +131,10 @@ Result<std::vector<Value>> tools_of(const Json& json) {
   if (!json.is_array()) return fail("tools must be a JSON list");
   std::vector<Value> tools;
   for (const Json& item : json) {
-    auto tool = value_of(item);
-    if (!tool) return failed(tool);
-    const Value& function = (*tool)["function"].is_object() ? (*tool)["function"] : *tool;
+    Value tool = value_of(item);
+    const Value& function = tool["function"].is_object() ? tool["function"] : tool;
     if (!function["name"].is_string()) return fail(cat("tool ", tools.size() + 1, " has no function name"));
-    tools.push_back(std::move(*tool));
+    tools.push_back(std::move(tool));
   }
   return tools;
 }
@@ -191,19 +142,19 @@ Result<std::vector<Value>> tools_of(const Json& json) {
 }  // namespace
 
 Result<Value> value_from_json(std::string_view json) {
-  auto value = parsed(json);
+  auto value = parse_json(json);
   if (!value) return failed(value);
   return value_of(*value);
 }
 
 Result<std::vector<Value>> tools_from_json(std::string_view json) {
-  auto value = parsed(json);
+  auto value = parse_json(json);
   if (!value) return failed(value);
   return tools_of(*value);
 }
 
 Result<Conversation> conversation_from_json(std::string_view json) {
-  auto value = parsed(json);
+  auto value = parse_json(json);
   if (!value) return failed(value);
   const Json& list = value->is_object() ? member(*value, "messages") : *value;
   if (!list.is_array()) return fail("expected a JSON list of messages, or an object with \"messages\"");

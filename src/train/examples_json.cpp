@@ -1,7 +1,7 @@
 // Examples out of JSON lines. Apart, so that a build without a JSON library can leave it out.
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "base/utf8.h"
 #include "runtime/chat_json.h"
@@ -20,15 +20,15 @@ class Reader {
   Reader(const Tokenizer& tokenizer, const ExampleOptions& options) : tokenizer_(tokenizer), o_(options) {}
 
   Result<> line(std::string_view text) {
-    const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-    if (json.is_discarded()) {
+    const auto parsed = parse_json<Json>(text);
+    if (!parsed) {
       if (!utf8::valid(text)) return fail("is no UTF-8 text; save the file as UTF-8");
-      const auto why = value_from_json(text);  // says where
-      std::string message = why ? "not valid JSON" : why.error().message;
+      std::string message = parsed.error().message;
       constexpr std::string_view here = "line 1, ";  // of this line's text, not of the file
       if (const auto at = message.find(here); at != std::string::npos) message.erase(at, here.size());
       return fail(cat(message, "; each line must be a whole object (JSONL)"));
     }
+    const Json& json = *parsed;
     if (!json.is_object())
       return fail(text.starts_with('[') ? "is a JSON list; give one object a line (JSONL)" : "is no JSON object");
     data_.rows++;

@@ -648,8 +648,9 @@ class Store(Case):
         self.assertEqual([by_name[k] for k in ("tokens", "prompt_tokens")],
                          [by_path[k] for k in ("tokens", "prompt_tokens")])
         self.refused("run", "example.org/team/tiny:2b", "x", names="example.org/team/tiny:2b")
-        manifest.write_text("{")
-        self.refused("run", name, "x", names=[name, "damaged"])
+        for damaged in ["{", '{"layers":' + "[" * 2_000_000]:
+            manifest.write_text(damaged)
+            self.refused("run", name, "x", names=[name, "damaged"])
 
     def test_a_missing_blob_is_named_and_does_not_hide_the_others(self):
         self.put("tiny", "1b", [("model", GEMMA3.read_bytes())])
@@ -660,7 +661,7 @@ class Store(Case):
 
     def test_wrong_parameters_of_the_store_do_not_crash(self):
         for n, params in enumerate([b"", b"[", b"[1]", b'{"temperature": "hot", "stop": 7, "top_k": null}',
-                                    b'{"temperature": 0, "top_k": -1}']):
+                                    b'{"temperature": 0, "top_k": -1}', b"[" * 2_000_000]):
             with self.subTest(params=params):
                 self.put("odd", f"{n}b", [("model", GEMMA3.read_bytes()), ("params", params)])
                 done = subprocess.run([PROGRAM, "run", f"example.org/team/odd:{n}b", *CPU, "--raw", "x", "-n", "2"],

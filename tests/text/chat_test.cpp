@@ -177,8 +177,19 @@ TEST(ChatJson, SaysWhatIsWrongWithTheInput) {
     ASSERT_FALSE(conversation) << c.json;
     EXPECT_NE(conversation.error().message.find(c.detail), std::string::npos) << conversation.error().message;
   }
-  const std::string deep = std::string(100000, '[') + std::string(100000, ']');
-  EXPECT_FALSE(value_from_json(deep));
+}
+
+TEST(ChatJson, DeepNestingIsRefusedInEachOfThem) {
+  const std::string deep = std::string(2'000'000, '[') + std::string(2'000'000, ']');
+  const auto refused = [](const auto& read, std::string_view says) {
+    ASSERT_FALSE(read);
+    EXPECT_NE(read.error().message.find(says), std::string::npos) << read.error().message;
+  };
+  refused(value_from_json(deep), "nested more than 100 levels");
+  refused(tools_from_json(deep), "nested more than 100 levels");
+  refused(conversation_from_json(deep), "nested more than 100 levels");
+  const std::string call = R"([{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":")";
+  refused(conversation_from_json(call + deep + "\"}}]}]"), "calls 'f' with arguments that are no JSON object");
 }
 
 TEST(ChatJson, ValuesKeepTheirTextAndOrder) {

@@ -201,6 +201,8 @@ TEST(Examples, AWrongLineIsNamed) {
            {"{\"text\":\"\xff\"}", "UTF-8"},
            {"\xff\xfe{\0", "UTF-8"},
            {R"({"text":"fine" "more"})", ": not valid JSON: column 21; each line"},
+           {R"({"text":"fine","more":)" + std::string(2'000'000, '['),
+            ": JSON is nested more than 100 levels deep; each line"},
            {R"({"input_ids":[1]})", "nothing to predict"},
            {R"({"messages":[{"role":"user","content":[{"type":"image"}]},{"role":"assistant","content":"x"}]})",
             "message 1 has images"},
@@ -208,9 +210,10 @@ TEST(Examples, AWrongLineIsNamed) {
             "message 1 has images"},
        }) {
     const auto data = c.read(good + "\n\n" + line + "\n" + good);
-    ASSERT_FALSE(data) << line;
+    ASSERT_FALSE(data) << line.substr(0, 200);
     EXPECT_TRUE(data.error().message.starts_with("data.jsonl:3: ")) << data.error().message;
-    EXPECT_NE(data.error().message.find(says), std::string::npos) << line << " gives: " << data.error().message;
+    EXPECT_NE(data.error().message.find(says), std::string::npos)
+        << line.substr(0, 200) << " gives: " << data.error().message;
   }
   EXPECT_FALSE(c.read(""));
   EXPECT_FALSE(c.read("\n \n"));

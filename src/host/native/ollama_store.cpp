@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "base/text.h"
 
 namespace rullama {
@@ -83,13 +83,13 @@ Result<StoredModel> read_manifest(const fs::path& root, const fs::path& manifest
   const std::string shown = short_name(name);
   const auto text = small_file(manifest);
   if (!text) return fail(ErrorCode::io, cat("the manifest ", manifest.string(), " of ", shown, " cannot be read"));
-  const json parsed = json::parse(*text, nullptr, false);
-  if (!parsed.is_object() || !parsed.contains("layers") || !parsed["layers"].is_array())
+  const auto parsed = parse_json<json>(*text);
+  if (!parsed || !parsed->is_object() || !parsed->contains("layers") || !(*parsed)["layers"].is_array())
     return fail(
         cat("the manifest ", manifest.string(), " of ", shown, " is damaged; `ollama pull ", shown, "` mends it"));
   StoredModel model{.name = shown};
   std::error_code failed;
-  for (const json& layer : parsed["layers"]) {
+  for (const json& layer : (*parsed)["layers"]) {
     if (!layer.is_object()) continue;
     const std::string type = text_of(layer, "mediaType");
     const auto blob = blob_path(root, text_of(layer, "digest"));
