@@ -38,7 +38,6 @@ struct CommandList::Impl {
     Grid grid;
     Handle src = 0, dst = 0;
     std::uint64_t src_at = 0, dst_at = 0, bytes = 0;
-    std::size_t slot = SIZE_MAX;  // of the parameters; SIZE_MAX: none
 
     [[nodiscard]] bool is_copy() const { return !kernel; }
     [[nodiscard]] bool runs() const { return kernel && !grid.empty(); }
@@ -69,7 +68,6 @@ struct CommandList::Impl {
     Block& block = blocks[slot / kSlotsPerBlock];
     const std::size_t at = slot % kSlotsPerBlock * kParamBytes;
     params = params.first(std::min(params.size(), kParamBytes));
-    if (std::equal(params.begin(), params.end(), block.content.begin() + static_cast<std::ptrdiff_t>(at))) return;
     std::memcpy(block.content.data() + at, params.data(), params.size());
     block.dirty_begin = std::min(block.dirty_begin, at);
     block.dirty_end = std::max(block.dirty_end, at + kParamBytes);
@@ -91,12 +89,6 @@ struct CommandList::Impl {
     if (std::max({grid.x, grid.y, grid.z}) <= most) return {};
     return fail(ErrorCode::unsupported, cat("kernel ", kernel.name(), ": a grid of ", grid.x, " x ", grid.y, " x ",
                                             grid.z, " workgroups, at most ", most, " a dimension are possible"));
-  }
-  Result<> check_grids() const {
-    for (const Command& c : commands)
-      if (c.runs())
-        if (auto ok = check_grid(*c.kernel, c.grid); !ok) return ok;
-    return {};
   }
 
   [[nodiscard]] Handle encode(std::span<const Command> some) const {
@@ -189,7 +181,6 @@ Result<std::size_t> CommandList::add(const Kernel& kernel, std::span<const Bindi
     auto slot = impl.new_slot();
     if (!slot) return failed(slot);
     impl.fill(*slot, params);
-    command.slot = *slot;
     const auto at = static_cast<double>(*slot % kSlotsPerBlock * kParamBytes);
     entries.push_back({static_cast<std::uint32_t>(bindings.size()), 0, at, static_cast<double>(kParamBytes),
                        impl.blocks[*slot / kSlotsPerBlock].buffer.handle_});
@@ -226,16 +217,7 @@ Result<> CommandList::add_copy(const Buffer& src, std::uint64_t src_at, const Bu
   return {};
 }
 
-void CommandList::set_params(std::size_t command, std::span<const std::byte> params) {
-  if (const std::size_t slot = impl_->commands[command].slot; slot != SIZE_MAX) impl_->fill(slot, params);
-}
-void CommandList::set_grid(std::size_t command, Grid grid) {
-  impl_->drop_encoded();
-  impl_->commands[command].grid = grid.within(impl_->device->capabilities().max_workgroups);
-}
-
 Result<> CommandList::submit() {
-  if (auto ok = impl_->check_grids(); !ok) return ok;
   if (auto ok = impl_->upload(); !ok) return ok;
   const Handle device = impl_->device->handle_;
   const auto encode_all = [&](auto&& take) {
@@ -257,7 +239,6 @@ Result<std::vector<KernelTime>> CommandList::submit_timed() {
   const Handle device = impl.device->handle_;
   if (!impl.device->capabilities().timestamps)
     return fail(ErrorCode::unsupported, cat(impl.device->capabilities().name, " cannot measure kernel times"));
-  if (auto ok = impl.check_grids(); !ok) return failed(ok);
   if (auto ok = impl.upload(); !ok) return failed(ok);
   std::vector<KernelTime> times;
   std::vector<double> nanoseconds;

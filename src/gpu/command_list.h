@@ -2,8 +2,7 @@
 //
 // Parameters belong to the dispatch: each command owns a slot of the list's uniform buffer, bound as the binding
 // after its storage buffers, so any number of commands may use the same kernel and buffers with other parameters in
-// one submission. Bind groups are made when a command is recorded and kept. A command that changes between replays
-// (another position) is updated in place by `set_params` / `set_grid`.
+// one submission. Bind groups are made when a command is recorded and kept.
 #pragma once
 
 #include <array>
@@ -71,10 +70,7 @@ class CommandList {
   [[nodiscard]] Result<> add_copy(const Buffer& src, std::uint64_t src_at, const Buffer& dst, std::uint64_t dst_at,
                                   std::uint64_t bytes);
 
-  void set_params(std::size_t command, std::span<const std::byte> params);
-  void set_grid(std::size_t command, Grid grid);
-
-  // Uploads changed parameters, encodes all commands and submits them in order. From the second time on the commands
+  // Uploads new parameters, encodes all commands and submits them in order. From the second time on the commands
   // are then encoded again, ahead of the next call, while the GPU works. Does not wait: what goes wrong on the GPU is
   // reported by Device::wait or read.
   [[nodiscard]] Result<> submit();

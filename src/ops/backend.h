@@ -33,13 +33,12 @@ class Program {
   virtual ~Program() = default;
   // Fills an input from `data`, which has the input's size.
   [[nodiscard]] virtual Result<> write(Var input, std::span<const std::byte> data) = 0;
-  // Runs all nodes; `position` is the position of the first row in its sequence (caches, masks). The GPU may still work
-  // when this returns.
-  [[nodiscard]] virtual Result<> run(std::uint32_t position) = 0;
+  // Runs all nodes. The GPU may still work when this returns.
+  [[nodiscard]] virtual Result<> run() = 0;
   // The first out.size() bytes of a kept tensor. Waits.
   [[nodiscard]] virtual Result<> read(Var kept, std::span<std::byte> out) = 0;
   // Runs and gives the time of each node that did something. Waits.
-  [[nodiscard]] virtual Result<std::vector<NodeTime>> run_timed(std::uint32_t position) = 0;
+  [[nodiscard]] virtual Result<std::vector<NodeTime>> run_timed() = 0;
 };
 
 class Backend {

@@ -94,19 +94,19 @@ class CpuProgram final : public Program {
     std::memcpy(data_[input.id()], data.data(), std::min<std::size_t>(data.size(), input.desc().bytes()));
     return {};
   }
-  Result<> run(std::uint32_t position) override {
-    for (std::size_t n = 0; n < views_.size(); n++) run_node(n, position);
+  Result<> run() override {
+    for (std::size_t n = 0; n < views_.size(); n++) run_node(n);
     return {};
   }
   Result<> read(Var kept, std::span<std::byte> out) override {
     std::memcpy(out.data(), data_[kept.id()], std::min<std::size_t>(out.size(), kept.desc().bytes()));
     return {};
   }
-  Result<std::vector<NodeTime>> run_timed(std::uint32_t position) override {
+  Result<std::vector<NodeTime>> run_timed() override {
     std::vector<NodeTime> times;
     for (std::size_t n = 0; n < views_.size(); n++) {
       const double start = host::rullama_host_now();
-      run_node(n, position);
+      run_node(n);
       const double end = host::rullama_host_now();
       std::vector<TensorDesc> in, out;
       for (const CpuView& v : views_[n].in) in.push_back(v.desc);
@@ -121,9 +121,7 @@ class CpuProgram final : public Program {
   struct Views {
     std::vector<CpuView> in, out;
   };
-  void run_node(std::size_t n, std::uint32_t position) {
-    graph_.nodes()[n].op->eval({views_[n].in, views_[n].out, crew_, precision_, position});
-  }
+  void run_node(std::size_t n) { graph_.nodes()[n].op->eval({views_[n].in, views_[n].out, crew_, precision_}); }
 
   const Graph& graph_;
   Crew& crew_;

@@ -33,7 +33,6 @@ struct CpuCall {
   std::span<const CpuView> in, out;
   Crew& crew;
   Precision precision;
-  std::uint32_t position;  // of the first row of this run
 };
 
 }  // namespace rullama

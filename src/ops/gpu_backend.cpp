@@ -35,28 +35,18 @@ class ScratchPool {
 
 GpuCall::GpuCall(gpu::Device& device, gpu::CommandList& list, std::vector<std::size_t>& commands,
                  std::deque<GpuPart>& scratch, ScratchPool& pool,
-                 const std::vector<std::shared_ptr<gpu::Buffer>>& taken, Precision precision_, std::uint32_t position_,
-                 bool again)
+                 const std::vector<std::shared_ptr<gpu::Buffer>>& taken, Precision precision_)
     : caps(device.capabilities()),
       precision(precision_),
-      position(position_),
       device_(device),
       list_(list),
       commands_(commands),
       scratch_(scratch),
       pool_(pool),
-      taken_(taken),
-      again_(again) {}
+      taken_(taken) {}
 
 Result<> GpuCall::record(const gpu::Kernel& kernel, std::span<const gpu::Binding> bindings,
                          std::span<const std::byte> params, gpu::Grid grid) {
-  if (again_) {
-    if (next_ >= commands_.size()) return fail(cat(kernel.name(), ": recorded more dispatches than the first time"));
-    list_.set_params(commands_[next_], params);
-    list_.set_grid(commands_[next_], grid);
-    next_++;
-    return {};
-  }
   auto command = list_.add(kernel, bindings, params, grid);
   if (!command) return failed(command);
   commands_.push_back(*command);
@@ -73,8 +63,6 @@ Result<const Buffer*> GpuCall::scratch(std::size_t index, std::uint64_t bytes) {
     auto buffer = pool_.take(device_, std::max<std::uint64_t>(bytes, 4), taken);
     if (!buffer) return failed(buffer);
     kept = std::move(*buffer);
-  } else if (kept->bytes() < bytes) {
-    return fail("scratch memory of an operation grew between runs");
   }
   return kept.get();
 }
@@ -140,7 +128,7 @@ class GpuProgram final : public Program {
     const auto& nodes = graph_.nodes();
     state_.resize(nodes.size());
     for (std::size_t n = 0; n < nodes.size(); n++)
-      if (auto ok = record(n, 0, false); !ok) return ok;
+      if (auto ok = record(n); !ok) return ok;
     return {};
   }
 
@@ -148,15 +136,11 @@ class GpuProgram final : public Program {
     const std::size_t n = std::min<std::size_t>(data.size(), input.desc().bytes());
     return device_->write(*own_[input.id()].buffer, 0, data.first(n));
   }
-  Result<> run(std::uint32_t position) override {
-    if (auto ok = update(position); !ok) return ok;
-    return list_.submit();
-  }
+  Result<> run() override { return list_.submit(); }
   Result<> read(Var kept, std::span<std::byte> out) override {
     return device_->read(*own_[kept.id()].buffer, 0, out.first(std::min<std::size_t>(out.size(), kept.desc().bytes())));
   }
-  Result<std::vector<NodeTime>> run_timed(std::uint32_t position) override {
-    if (auto ok = update(position); !ok) return failed(ok);
+  Result<std::vector<NodeTime>> run_timed() override {
     auto times = list_.submit_timed();
     if (!times) return failed(times);
     // A node's kernels are summed up: only the node's cost is known.
@@ -184,20 +168,12 @@ class GpuProgram final : public Program {
     std::deque<GpuPart> scratch;
   };
 
-  Result<> update(std::uint32_t position) {
-    const auto& nodes = graph_.nodes();
-    for (std::size_t n = 0; n < nodes.size(); n++)
-      if (nodes[n].op->varies())
-        if (auto ok = record(n, position, true); !ok) return ok;
-    return {};
-  }
-
-  Result<> record(std::size_t n, std::uint32_t position, bool again) {
+  Result<> record(std::size_t n) {
     const Node& node = graph_.nodes()[n];
     std::vector<GpuView> in, out;
     for (const TensorId id : node.in) in.push_back(view(id));
     for (const TensorId id : node.out) out.push_back(view(id));
-    GpuCall call(*device_, list_, state_[n].commands, state_[n].scratch, *pool_, taken_, precision_, position, again);
+    GpuCall call(*device_, list_, state_[n].commands, state_[n].scratch, *pool_, taken_, precision_);
     call.in = in;
     call.out = out;
     return node.op->record(call);

@@ -42,7 +42,6 @@ class GpuCall {
   std::span<const GpuView> in, out;
   const gpu::Capabilities& caps;
   Precision precision;
-  std::uint32_t position;  // of the first row of this run
 
   // Records one dispatch. `key` names the kernel and all constants that went into its source; `source` (returning
   // gpu::Wgsl) is called only if that key is new. `params` is a trivially copyable struct laid out as in WGSL.
@@ -55,8 +54,7 @@ class GpuCall {
     return record(**kernel, {bindings.begin(), bindings.size()}, std::as_bytes(std::span(&params, 1)), grid);
   }
 
-  // Memory for this node only; other nodes use it before and after. The same index in each recording gives the same
-  // buffer.
+  // Memory for this node only; other nodes use it before and after. The same index gives the same buffer.
   [[nodiscard]] Result<const gpu::Buffer*> scratch(std::size_t index, std::uint64_t bytes);
   // The same as a tensor.
   [[nodiscard]] Result<GpuView> scratch(std::size_t index, const TensorDesc& desc);
@@ -64,8 +62,7 @@ class GpuCall {
  private:
   friend class GpuProgram;
   GpuCall(gpu::Device& device, gpu::CommandList& list, std::vector<std::size_t>& commands, std::deque<GpuPart>& scratch,
-          ScratchPool& pool, const std::vector<std::shared_ptr<gpu::Buffer>>& taken, Precision precision,
-          std::uint32_t position, bool again);
+          ScratchPool& pool, const std::vector<std::shared_ptr<gpu::Buffer>>& taken, Precision precision);
   [[nodiscard]] Result<> record(const gpu::Kernel& kernel, std::span<const gpu::Binding> bindings,
                                 std::span<const std::byte> params, gpu::Grid grid);
 
@@ -75,8 +72,6 @@ class GpuCall {
   std::deque<GpuPart>& scratch_;
   ScratchPool& pool_;
   const std::vector<std::shared_ptr<gpu::Buffer>>& taken_;  // that scratch memory must not be
-  bool again_;
-  std::size_t next_ = 0;
 };
 
 // Bindings of a whole single-part tensor.

@@ -46,10 +46,6 @@ class Op {
   // Chooses kernels and records their dispatches. Nothing is recorded for empty outputs.
   [[nodiscard]] virtual Result<> record(GpuCall& call) const = 0;
 
-  // True if the dispatches depend on the run's position: `record` is then called again for each run and must record the
-  // same kernels over the same tensors, with other parameters or grids.
-  [[nodiscard]] virtual bool varies() const { return false; }
-
   // Bit i set: input i is modified in place (a cache, an optimiser state). Outputs never alias inputs.
   [[nodiscard]] virtual std::uint32_t writes() const { return 0; }
 

@@ -19,8 +19,8 @@ constexpr std::size_t kLeast = 3, kMost = 50;
 constexpr double kLong = 2;  // a run that takes longer is not repeated
 
 // Seconds of one run, by the device's clock where it has one. Without, reading `kept` waits for the end.
-Result<double> time_once(Program& program, Var kept, std::uint32_t position) {
-  if (auto times = program.run_timed(position)) {
+Result<double> time_once(Program& program, Var kept) {
+  if (auto times = program.run_timed()) {
     double sum = 0;
     for (const NodeTime& t : *times) sum += t.nanoseconds;
     return sum * 1e-9;
@@ -32,19 +32,19 @@ Result<double> time_once(Program& program, Var kept, std::uint32_t position) {
   std::array<std::byte, 4> some;
   const double start = host::rullama_host_now();
   for (int i = 0; i < kRuns; i++)
-    if (auto ok = program.run(position); !ok) return failed(ok);
+    if (auto ok = program.run(); !ok) return failed(ok);
   if (kept)
     if (auto ok = program.read(kept, some); !ok) return failed(ok);
   return (host::rullama_host_now() - start) / kRuns;
 }
 
-Result<double> median_time(Program& program, Var kept, std::uint32_t position) {
-  auto warm = time_once(program, kept, position);
+Result<double> median_time(Program& program, Var kept) {
+  auto warm = time_once(program, kept);
   if (!warm || *warm > kLong) return warm;
   std::vector<double> times;
   const double start = host::rullama_host_now();
   while (times.size() < kLeast || (times.size() < kMost && host::rullama_host_now() - start < kSeconds)) {
-    auto t = time_once(program, kept, position);
+    auto t = time_once(program, kept);
     if (!t) return t;
     times.push_back(*t);
   }
@@ -85,7 +85,7 @@ Result<Work> time_case(const OpCase& c, Backend& backend, Precision precision, b
   Var kept = r.out.empty() ? Var{} : r.out[0];
   for (std::size_t i = 0; i < c.inputs.size() && !kept; i++)
     if (!is_outside(c.inputs[i])) kept = r.in[i];
-  auto seconds = median_time(*r.program, kept, c.position);
+  auto seconds = median_time(*r.program, kept);
   if (!seconds) return failed(seconds);
   return Work{*seconds, total_cost(r.graph)};
 }

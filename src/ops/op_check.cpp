@@ -52,7 +52,7 @@ Result<std::vector<CaseOutput>> run_case(const OpCase& c, Backend& backend, Prec
   auto ready = build_case(c, backend, precision, Filling::full, random, derivative);
   if (!ready) return failed(ready);
   ReadyCase& r = **ready;
-  if (auto ok = r.program->run(c.position); !ok) return failed(ok);
+  if (auto ok = r.program->run(); !ok) return failed(ok);
   std::vector<CaseOutput> outputs;
   for (std::size_t i = 0; i < r.out.size(); i++) {
     auto values = fetch(*r.program, r.out[i]);
@@ -104,7 +104,7 @@ std::string check_finite_differences(const OpCase& c, Backend& cpu, std::size_t 
   auto ready = build_case(c, cpu, Precision::reference, Filling::full, random, true);
   if (!ready) return cat(label(c), ": ", ready.error().message);
   ReadyCase& r = **ready;
-  if (auto ok = r.program->run(c.position); !ok) return ok.error().message;
+  if (auto ok = r.program->run(); !ok) return ok.error().message;
   std::vector<std::vector<double>> dout;
   for (const Var v : r.dout) {
     auto values = fetch(*r.program, v);
@@ -113,7 +113,7 @@ std::string check_finite_differences(const OpCase& c, Backend& cpu, std::size_t 
   }
   const auto loss = [&]() -> double {
     double sum = 0;
-    if (!r.program->run(c.position)) return std::nan("");
+    if (!r.program->run()) return std::nan("");
     for (std::size_t o = 0; o < r.out.size(); o++) {
       auto values = fetch(*r.program, r.out[o]);
       if (!values) return std::nan("");
@@ -125,7 +125,7 @@ std::string check_finite_differences(const OpCase& c, Backend& cpu, std::size_t 
   for (std::size_t i = 0; i < c.inputs.size(); i++) {
     if (!has_gradient(c.inputs[i])) continue;
     const Var gradient = r.gradients[g++];
-    if (auto ok = r.program->run(c.position); !ok) return ok.error().message;
+    if (auto ok = r.program->run(); !ok) return ok.error().message;
     std::vector<double> values(c.inputs[i].desc.shape.elements(), 0.0);
     if (gradient) {
       auto got = fetch(*r.program, gradient);

@@ -53,9 +53,8 @@ struct OpCase {
   // For Precision::fast, as a share of the largest |reference| of the output; 0: as for exact.
   double fast = 0;
   bool derivative = false;  // check gradients of all F32 inputs against the reference's and finite differences
-  std::uint32_t position = 0;
-  bool joined = false;  // the weights lie side by side, as those of one layer do
-  bool split = false;   // also run with the weight in several bindings, as one that is too large for a device's limit
+  bool joined = false;      // the weights lie side by side, as those of one layer do
+  bool split = false;  // also run with the weight in several bindings, as one that is too large for a device's limit
   CaseUse use = CaseUse::test;
 };
 

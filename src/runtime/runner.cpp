@@ -126,7 +126,7 @@ Result<> Runner::run(std::span<const Token> ids, std::uint32_t position, std::ui
   auto found = prepared(ids, position, logit_rows);
   if (!found) return failed(found);
   Plan& p = **found;
-  if (auto ok = p.program->run(position); !ok) return ok;
+  if (auto ok = p.program->run(); !ok) return ok;
   if (!p.out.logits) return {};
   logits.resize(p.out.logits.shape().elements());
   if (auto ok = p.program->read(p.out.logits, std::as_writable_bytes(std::span(logits))); !ok) return ok;
@@ -150,7 +150,7 @@ Result<> Runner::run_best(std::span<const Token> ids, std::uint32_t position, st
   auto found = prepared(ids, position, 1, with_suppressed(count));
   if (!found) return failed(found);
   Plan& p = **found;
-  if (auto ok = p.program->run(position); !ok) return ok;
+  if (auto ok = p.program->run(); !ok) return ok;
   static_assert(sizeof(RankedLogit) == 8);  // what top_k gives
   best.resize(p.best_count);
   if (auto ok = p.program->read(p.best, std::as_writable_bytes(std::span(best))); !ok) return ok;
@@ -164,7 +164,7 @@ Result<> Runner::run_best(std::span<const Token> ids, std::uint32_t position, st
 Result<std::vector<NodeTime>> Runner::profile(std::span<const Token> ids, std::uint32_t position) {
   auto found = prepared(ids, position, 1);
   if (!found) return failed(found);
-  return (*found)->program->run_timed(position);
+  return (*found)->program->run_timed();
 }
 
 }  // namespace rullama

@@ -261,10 +261,10 @@ Result<double> Trainer::Impl::run(Pass& p, const TrainBatch& batch, float weight
     if (auto ok = put(p.seed, std::array{seed}); !ok) return failed(ok);
   }
   if (times) {
-    auto timed = p.program->run_timed(0);
+    auto timed = p.program->run_timed();
     if (!timed) return failed(timed);
     *times = std::move(*timed);
-  } else if (auto ok = p.program->run(0); !ok) {
+  } else if (auto ok = p.program->run(); !ok) {
     return failed(ok);
   }
   losses.resize(rows);
@@ -326,7 +326,7 @@ Result<double> Trainer::update(double learning_rate) {
                  static_cast<double>(o.eps), static_cast<double>(o.weight_decay));
   Program& program = *impl.update.program;
   if (auto ok = program.write(impl.update.hyper, std::as_bytes(std::span(&hyper, 1))); !ok) return failed(ok);
-  if (auto ok = program.run(0); !ok) return failed(ok);
+  if (auto ok = program.run(); !ok) return failed(ok);
   float squares = 0;
   if (auto ok = program.read(impl.update.squares, std::as_writable_bytes(std::span(&squares, 1))); !ok)
     return failed(ok);

@@ -54,7 +54,7 @@ TEST_P(Parity, HiddenStates) {
     for (std::uint32_t i = 0; i < rows; i++) positions[i] = i;
     ASSERT_TRUE((*program)->write(in.tokens, std::as_bytes(std::span(prompt.tokens))));
     ASSERT_TRUE((*program)->write(in.positions, std::as_bytes(std::span(positions))));
-    auto ran = (*program)->run(0);
+    auto ran = (*program)->run();
     ASSERT_TRUE(ran.has_value()) << ran.error().message;
 
     std::vector<float> values(out.logits.shape().elements());

@@ -200,7 +200,7 @@ TEST(LargeTensor, ProductAndScale) {
   if (whole) {
     ASSERT_TRUE((*program)->write(large, bytes).has_value());
   }
-  ASSERT_TRUE((*program)->run(0).has_value());
+  ASSERT_TRUE((*program)->run().has_value());
   std::vector<float> sums(rows);
   ASSERT_TRUE((*program)->read(y, std::as_writable_bytes(std::span(sums))).has_value());
   for (std::uint64_t row = 0; row < rows; row++) ASSERT_EQ(sums[row], value(row) * columns) << "row " << row;
@@ -237,7 +237,7 @@ TEST(LargeTensor, Vocabulary) {
   const auto write = [&](Var v, const auto& values) {
     return (*program)->write(v, std::as_bytes(std::span(values)).first(v.desc().bytes())).has_value();
   };
-  ASSERT_TRUE(write(x, ones) && write(ids, some) && write(dy, ones) && (*program)->run(0).has_value());
+  ASSERT_TRUE(write(x, ones) && write(ids, some) && write(dy, ones) && (*program)->run().has_value());
   const auto read = [&](Var v) {
     std::vector<float> values(v.shape().elements());
     EXPECT_TRUE((*program)->read(v, std::as_writable_bytes(std::span(values))).has_value());
@@ -298,7 +298,7 @@ TEST(LargeTensor, AdamStep) {
   const AdamHyper how = adam_hyper(0.5, 1, 0.5, 0.5);
   ASSERT_TRUE((*program)->write(g, std::as_bytes(std::span(values))).has_value());
   ASSERT_TRUE((*program)->write(hyper, std::as_bytes(std::span(&how, 1))).has_value());
-  ASSERT_TRUE((*program)->run(0).has_value());
+  ASSERT_TRUE((*program)->run().has_value());
   // m and v stay 1, their corrections make 2 of them
   ASSERT_TRUE(backend.read(*states[0], 0, std::as_writable_bytes(std::span(values))).has_value());
   const float expected = 1 - 0.5f * 2 / std::sqrt(2.0f);

@@ -57,7 +57,6 @@ OpCase make(const AttentionCase& a, CaseUse use, double absolute = 1e-5) {
   };
   c.absolute = absolute;
   c.derivative = a.activations;
-  c.position = a.position;
   c.use = use;
   return c;
 }

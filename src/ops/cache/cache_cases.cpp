@@ -23,7 +23,6 @@ std::vector<OpCase> cache_write_cases() {
     };
     c.absolute = type == DType::F16 ? 1e-7 : 0;
     c.relative = type == DType::F16 ? 1.0 / 1024 : 0;  // either neighbour may be taken
-    c.position = position;
     c.use = use;
     cases.push_back(std::move(c));
   };

@@ -42,7 +42,6 @@ OpCase heads_case(DType cache, Size s, Own own, bool factors, bool value_norm, d
   };
   c.absolute = s.position > 10000 ? 2e-3 : 2e-5;
   c.relative = cache == DType::F16 ? 1.0 / 1024 : 1e-5;  // either neighbour may be taken
-  c.position = s.position;
   return c;
 }
 

@@ -43,7 +43,6 @@ OpCase make(const RopeCase& r, CaseUse use, double absolute) {
   };
   c.absolute = absolute;
   c.derivative = r.rows * r.heads * r.d <= 4096;
-  c.position = r.position;
   c.use = use;
   return c;
 }
