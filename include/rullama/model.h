@@ -70,7 +70,9 @@ class Model {
   [[nodiscard]] Sampling default_sampling() const;
 
   // An adapter for this model, from PEFT (the folder, or its safetensors file with adapter_config.json beside it), from
-  // `rullama finetune`, or a GGUF file made for llama.cpp. An error names the file, the tensor and the way out.
+  // `rullama finetune`, or a GGUF file made for llama.cpp. Settings within a safetensors file (metadata
+  // "adapter_config", as finetune writes them) count before those of an adapter_config.json beside it, which may be
+  // another adapter's. An error names the file, the tensor and the way out.
   [[nodiscard]] Result<LoadedAdapter> load_adapter(const std::string& path) const;
 
   // A conversation with the model. Several sessions may live at a time; they are used one at a time.

@@ -13,15 +13,13 @@ namespace {
 constexpr std::uint64_t kMostConfig = 16u << 20;  // bytes of an adapter_config.json
 
 Result<AdapterSettings> read_settings(const std::string& path) {
-  auto source = open_mapped(path);
-  if (!source) return failed(source);
-  if ((*source)->size() > kMostConfig) return fail(cat(path, ": too large for an adapter_config.json"));
-  std::string text((*source)->size(), 0);
-  if (auto ok = (*source)->read(0, std::as_writable_bytes(std::span(text))); !ok) return failed(ok);
-  return settings_from_json(text, path);
+  const auto text = read_text_file(path, kMostConfig);
+  if (!text) return std::unexpected(text.error());
+  return settings_from_json(*text, path);
 }
 
-// The settings are in the file itself (ours), beside it (PEFT's), or nowhere (the Rust program's).
+// The settings are in the file itself (ours), beside it (PEFT's), or nowhere (the Rust program's). What is in the file
+// was written with its matrices; adapter_config.json may be that of another adapter in the folder.
 Result<Adapter> read_safetensors(std::shared_ptr<const ByteSource> source, const std::filesystem::path& path,
                                  const AdapterHost& host) {
   auto file = Safetensors::read(std::move(source));

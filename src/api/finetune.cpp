@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "host/native/file_writer.h"
+#include "host/native/folder_lock.h"
 #include "host/native/mapped_file.h"
 #include "lora/adapter_file.h"
 #include "rullama/training.h"
@@ -28,12 +29,13 @@ constexpr double kMostNumber = std::numeric_limits<float>::max();  // what the d
 
 // Where a training puts what.
 struct Paths {
-  fs::path adapter, config, log, checkpoint, best;
+  fs::path folder, adapter, config, log, checkpoint, best;
 
   explicit Paths(const fs::path& output) {
     std::error_code none;
     const bool file = output.extension() == ".safetensors" && !fs::is_directory(output, none);
-    const fs::path folder = file ? output.parent_path() : output;
+    folder = file ? output.parent_path() : output;
+    if (folder.empty()) folder = ".";
     adapter = file ? output : folder / "adapter_model.safetensors";
     config = folder / "adapter_config.json";
     const std::string prefix = file ? output.stem().string() + "." : "";
@@ -42,14 +44,6 @@ struct Paths {
     best = folder / (prefix + "best.safetensors");
   }
 };
-
-Result<std::string> read_text(const std::string& path) {
-  auto source = open_mapped(path);
-  if (!source) return failed(source);
-  std::string text((*source)->size(), 0);
-  if (auto ok = (*source)->read(0, std::as_writable_bytes(std::span(text))); !ok) return failed(ok);
-  return text;
-}
 
 // training.jsonl, to which a line is added with each step.
 class Log {
@@ -78,7 +72,7 @@ class Log {
   // The steps that a log has up to `step`; none where it cannot be read.
   static std::vector<FinetuneStep> read(const fs::path& path, std::uint64_t until) {
     std::vector<FinetuneStep> steps;
-    const auto text = read_text(path.string());
+    const auto text = read_text_file(path.string());
     if (!text) return steps;
     for (std::size_t at = 0; at < text->size();) {
       const std::size_t end = std::min(text->find('\n', at), text->size());
@@ -120,7 +114,7 @@ class Finetuning {
 
   Result<FinetuneResult> run() {
     for (auto stage : {&Finetuning::check, &Finetuning::read_data, &Finetuning::make_adapter, &Finetuning::make_trainer,
-                       &Finetuning::resume, &Finetuning::make_folder})
+                       &Finetuning::make_folder, &Finetuning::resume})
       if (auto ok = (this->*stage)(); !ok) return failed(ok);
     if (observer_.on_plan)
       if (auto ok = observer_.on_plan(plan_); !ok) return failed(ok);
@@ -148,6 +142,11 @@ class Finetuning {
       return fail(cat("--lr-scheduler ", quote(o_.lr_scheduler),
                       " is unknown; there are constant, linear, cosine and cosine_with_restarts"));
     if (o_.num_cycles == 0) return fail("--num-cycles must be at least 1");
+    return check_output();
+  }
+
+  // Nothing of the user's is written over, and no other training's files.
+  Result<> check_output() {
     std::error_code none;
     if (fs::is_regular_file(o_.output, none) && paths_.adapter != fs::path(o_.output))
       return fail(cat("-o ", quote(o_.output, 200), " is a file that is there; name a folder or a .safetensors file"));
@@ -155,6 +154,9 @@ class Finetuning {
       for (const fs::path* path : {&paths_.adapter, &paths_.config, &paths_.checkpoint, &paths_.log, &paths_.best})
         if (fs::equivalent(*path, *input, none))
           return fail(cat("training would write over ", quote(*input, 200), ", which it reads; choose another -o"));
+    if (fs::is_directory(paths_.folder, none) && !(lock_ = FolderLock::take(paths_.folder.string())))
+      return fail(ErrorCode::io, cat("another training is writing into ", quote(paths_.folder.string(), 200),
+                                     ": wait until it has ended, or choose another -o"));
     goes_on_ = o_.resume && fs::exists(paths_.checkpoint, none);
     if (o_.overwrite || goes_on_) return {};
     for (const fs::path* path : {&paths_.adapter, &paths_.config})
@@ -177,7 +179,7 @@ class Finetuning {
   }
 
   Result<Dataset> read_examples(const std::string& path) const {
-    const auto text = read_text(path);
+    const auto text = read_text_file(path);
     if (!text) return std::unexpected(text.error());
     return examples_from_jsonl(*text, path, model_.tokenizer, example_options());
   }
@@ -347,10 +349,12 @@ class Finetuning {
   // What cannot be written is known before anything is computed.
   Result<> make_folder() {
     std::error_code why;
-    if (const fs::path folder = paths_.adapter.parent_path(); !folder.empty()) fs::create_directories(folder, why);
+    fs::create_directories(paths_.folder, why);
     if (why)
-      return fail(ErrorCode::io, cat("the folder ", quote(paths_.adapter.parent_path().string(), 200),
-                                     " cannot be made: ", why.message()));
+      return fail(ErrorCode::io,
+                  cat("the folder ", quote(paths_.folder.string(), 200), " cannot be made: ", why.message()));
+    if (!lock_)
+      if (auto ok = check_output(); !ok) return ok;
     if (const auto probe = FileWriter::create(paths_.log.string()); !probe) return std::unexpected(probe.error());
     if (!goes_on_) fs::remove(paths_.best, why);
     return {};
@@ -360,9 +364,8 @@ class Finetuning {
   void remove_remains() const {
     constexpr std::size_t kSuffix = 7;  // ".XXXXXX"
     std::error_code none;
-    const fs::path folder = paths_.adapter.parent_path();
     std::vector<fs::path> remains;
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder.empty() ? "." : folder, none)) {
+    for (const fs::directory_entry& entry : fs::directory_iterator(paths_.folder, none)) {
       const std::string name = entry.path().filename().string();
       for (const fs::path* path : {&paths_.adapter, &paths_.config, &paths_.log, &paths_.checkpoint, &paths_.best})
         if (const std::string file = path->filename().string();
@@ -435,6 +438,7 @@ class Finetuning {
   const FinetuneOptions& o_;
   const FinetuneObserver& observer_;
   const Paths paths_;
+  std::optional<FolderLock> lock_;
   bool goes_on_ = false;  // from a checkpoint
   FinetunePlan plan_;
   Dataset data_, eval_;

@@ -288,6 +288,18 @@ class Adapters(Case):
             self.assertEqual(id_a, id_b)
             self.assertAlmostEqual(a, b, delta=1e-3)
 
+    def test_settings_in_the_file_count_before_those_beside_it(self):
+        made = self.folder / "adapter_model.safetensors"  # has them inside, PEFT's own file has not
+        self.rullama("export", self.PEFT, "--model", self.BASE, "-o", made)
+        beside, = self.folder.glob("adapter_config.json")
+        expected, config = self.top("--lora", self.PEFT), json.loads(beside.read_text())
+        for change in [{"lora_alpha": 2 * config["lora_alpha"]}, {"r": 1}, {"peft_type": "IA3"}]:
+            beside.write_text(json.dumps(config | change))
+            self.assertEqual(self.top("--lora", made), expected, change)
+        shutil.copy(self.PEFT / "adapter_model.safetensors", made)
+        beside.write_text(json.dumps(config | {"lora_alpha": 2 * config["lora_alpha"]}))
+        self.assertNotEqual(self.top("--lora", made), expected)
+
     def test_a_wrong_one_is_named(self):
         for lora, names in [("/no/adapter", "/no/adapter"), (f"{self.PEFT}:much", [f"{self.PEFT}:much", "scale"]),
                             (f"{self.GGUF}:nan", "'nan' is no scale"), (f"{self.GGUF}:1e39", "'1e39' is no scale"),

@@ -84,6 +84,18 @@ class Finetune(cli_test.Case):
         self.assertEqual([json.loads(s)["loss"] for s in self.read("killed/training.jsonl").splitlines()],
                          [s["loss"] for s in straight[:-1]])
 
+    def test_one_training_at_a_time_writes_into_a_folder(self):
+        args = ["finetune", BASE, *CPU, "--data", FACTS, "-o", self.folder / "out", *QUICK, "--max-steps", "100000", "--json"]
+        with subprocess.Popen([cli_test.PROGRAM, *map(str, args)], env=self.env, stdout=subprocess.PIPE, text=True) as p:
+            p.stdout.readline()
+            for more in [(), ("--force",), ("--resume",)]:
+                self.refuse("--data", FACTS, *SIX, *more, names=["another training is writing into", "out", "-o"])
+            self.refused("finetune", BASE, *CPU, "--data", FACTS, "-o", self.folder / "out" / "b.safetensors", *SIX,
+                         names="another training")  # adapter_config.json would be both's
+            self.train("elsewhere", *SIX)
+            p.kill()
+        self.train("out", *SIX, "--force")  # what is killed holds nothing
+
     def test_ctrl_c_saves(self):
         args = ["finetune", BASE, *CPU, "--data", FACTS, "-o", self.folder / "out", *QUICK, "--max-steps", "100000", "--json"]
         with subprocess.Popen([cli_test.PROGRAM, *map(str, args)], env=self.env, stdout=subprocess.PIPE,
@@ -111,7 +123,13 @@ class Finetune(cli_test.Case):
         self.refuse("--data", FACTS, *SIX, "--resume", "--mixed-precision", names=["checkpoint.safetensors", "--mixed-precision"])
         self.refused("finetune", MODELS / "g4-e2b.f32.gguf", *CPU, "-o", self.folder / "out", "--data", FACTS, *SIX, "--resume",
                      names=["checkpoint.safetensors", "MODEL"])
-        (self.folder / "out" / "training.jsonl").write_text('{"step": 1, "loss"')
+        checkpoint = self.folder / "out" / "checkpoint.safetensors"
+        whole = checkpoint.read_bytes()
+        header = json.dumps({"__metadata__": {"steps": "6", "note": "[" * 2_000_000}}).encode()
+        checkpoint.write_bytes(struct.pack("<Q", len(header)) + header)
+        self.refuse("--data", FACTS, *SIX, "--resume", names=["checkpoint.safetensors", "no checkpoint"])
+        checkpoint.write_bytes(whole)
+        (self.folder / "out" / "training.jsonl").write_text("[" * 2_000_000 + '\n{"step": 1, "loss"')
         again = self.train("out", *SIX, "--resume")
         self.assertEqual(len(again), 1, "nothing was left to train")
         self.assertEqual((again[0]["steps"], again[0]["final_loss"]), (6, None), "the log is lost, the training is not")

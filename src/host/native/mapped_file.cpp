@@ -90,4 +90,15 @@ Result<std::shared_ptr<const ByteSource>> open_mapped(const std::string& path) {
   return std::make_shared<const MappedFile>(path, descriptor, size, address);
 }
 
+Result<std::string> read_text_file(const std::string& path, std::uint64_t most) {
+  auto source = open_mapped(path);
+  if (!source) return failed(source);
+  const std::uint64_t size = (*source)->size();
+  const auto amount = [](std::uint64_t bytes) { return bytes_text(static_cast<double>(bytes)); };
+  if (size > most) return fail(cat(quote(path, 200), " has ", amount(size), ", expected at most ", amount(most)));
+  std::string text(static_cast<std::size_t>(size), '\0');
+  if (auto ok = (*source)->read(0, std::as_writable_bytes(std::span(text))); !ok) return failed(ok);
+  return text;
+}
+
 }  // namespace rullama
