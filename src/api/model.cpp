@@ -8,6 +8,7 @@
 #include "host/host.h"
 #include "host/native/crew.h"
 #include "host/native/mapped_file.h"
+#include "host/native/memory.h"
 #include "ops/cpu_backend.h"
 #include "ops/gpu_backend.h"
 #include "runtime/load.h"
@@ -25,7 +26,7 @@ Result<std::shared_ptr<Backend>> open_backend(const LoadOptions& options) {
     cpu = real == found.end();
     if (!cpu) selector = real->id;
   }
-  if (cpu) return std::shared_ptr<Backend>(make_cpu_backend(make_crew(options.threads)));
+  if (cpu) return std::shared_ptr<Backend>(make_cpu_backend(make_crew(options.threads), available_memory));
   auto device = gpu::Device::open(selector);
   if (!device) return failed(device);
   return std::shared_ptr<Backend>(make_gpu_backend(std::move(*device)));

@@ -57,9 +57,13 @@ class CpuProgram final : public Program {
  public:
   CpuProgram(const Graph& graph, Crew& crew, Precision precision) : graph_(graph), crew_(crew), precision_(precision) {}
 
-  Result<> prepare() {
+  // `room`: bytes that can be had.
+  Result<> prepare(std::uint64_t room) {
     const MemoryPlan plan = plan_memory(graph_);
     const auto& tensors = graph_.tensors();
+    std::uint64_t all = 0;
+    for (const std::uint64_t bytes : plan.slot_bytes) all += bytes;
+    if (all > room) return std::unexpected(no_memory("intermediate results", all));
     std::vector<std::byte*> slots;
     for (const std::uint64_t bytes : plan.slot_bytes) {
       memory_.push_back(allocate(bytes));
@@ -133,12 +137,13 @@ class CpuProgram final : public Program {
 
 class CpuBackend final : public Backend {
  public:
-  explicit CpuBackend(std::shared_ptr<Crew> crew) : crew_(std::move(crew)) {}
+  CpuBackend(std::shared_ptr<Crew> crew, std::function<std::uint64_t()> room)
+      : crew_(std::move(crew)), room_(std::move(room)) {}
   std::string device_name() const override { return cat("CPU (", crew_->width(), " threads)"); }
   bool is_gpu() const override { return false; }
 
   Result<std::shared_ptr<Tensor>> make_tensor(const TensorDesc& desc, std::string_view what) override {
-    Memory memory = allocate(desc.bytes());
+    Memory memory = desc.bytes() <= room() ? allocate(desc.bytes()) : Memory{};
     if (!memory) return std::unexpected(no_memory(what, desc.bytes()));
     allocated_ += desc.bytes();
     return std::make_shared<CpuTensor>(desc, std::move(memory));
@@ -151,7 +156,7 @@ class CpuBackend final : public Backend {
       const std::byte* data = mapped.data() + offset;
       return std::make_shared<CpuTensor>(desc, std::move(source), data);
     }
-    Memory memory = allocate(desc.bytes());
+    Memory memory = desc.bytes() <= room() ? allocate(desc.bytes()) : Memory{};
     if (!memory) return std::unexpected(no_memory(name, desc.bytes()));
     if (auto ok = source->read(offset, {memory.get(), desc.bytes()}); !ok) return failed(ok);
     allocated_ += desc.bytes();
@@ -175,7 +180,7 @@ class CpuBackend final : public Backend {
   Result<std::unique_ptr<Program>> compile(const Graph& graph, Precision precision) override {
     if (auto ok = graph.status(); !ok) return failed(ok);
     auto program = std::make_unique<CpuProgram>(graph, *crew_, precision);
-    if (auto ok = program->prepare(); !ok) return failed(ok);
+    if (auto ok = program->prepare(room()); !ok) return failed(ok);
     return program;
   }
 
@@ -183,14 +188,17 @@ class CpuBackend final : public Backend {
   std::uint64_t max_activation_bytes() const override { return std::uint64_t{1} << 40; }
 
  private:
+  [[nodiscard]] std::uint64_t room() const { return room_ ? room_() : UINT64_MAX; }
+
   std::shared_ptr<Crew> crew_;
+  std::function<std::uint64_t()> room_;
   std::uint64_t allocated_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> make_cpu_backend(std::shared_ptr<Crew> crew) {
-  return std::make_unique<CpuBackend>(std::move(crew));
+std::unique_ptr<Backend> make_cpu_backend(std::shared_ptr<Crew> crew, std::function<std::uint64_t()> room) {
+  return std::make_unique<CpuBackend>(std::move(crew), std::move(room));
 }
 
 }  // namespace rullama

@@ -30,31 +30,53 @@ Result<Adapter> make_adapter(const TextModel& model, const LoraSetup& setup) {
   if (setup.rank == 0 || setup.rank > 4096) return fail(cat("a LoRA rank of ", setup.rank, ", expected 1 to 4096"));
   const std::vector<Target> targets =
       setup.targets.empty() ? std::vector<Target>{q, k, v, o, gate, up, down} : setup.targets;
-  Adapter adapter;
-  Random random(setup.seed);
+  struct Place {
+    Target target;
+    std::uint32_t layer;
+    LinearShape linear;
+  };
+  std::vector<Place> places;
+  std::uint64_t parameters = 0;
   for (const Target target : targets) {
+    const std::size_t before = places.size();
     const std::uint32_t layers = once_in_a_model(target) ? 1 : model.config.n_layers();
-    bool found = false;
     for (std::uint32_t layer = 0; layer < layers; layer++) {
       const auto linear = linear_shape(model.config, model.weights, target, layer);
       if (!linear) continue;
-      found = true;
-      const double bound = target == embed_tokens ? 0 : 1 / std::sqrt(static_cast<double>(linear->in));
-      const double deviation = target == embed_tokens ? 1 : 0;
-      const std::string what = cat("the adapter of ", module_name(target));
-      auto a = filled(*model.backend, {setup.rank, linear->in}, what,
-                      [&] { return bound > 0 ? bound * (2 * random.uniform() - 1) : 0; });
-      if (!a) return failed(a);
-      auto b =
-          filled(*model.backend, {linear->out, setup.rank}, what, [&] { return deviation > 0 ? random.normal() : 0; });
-      if (!b) return failed(b);
-      adapter.pairs.push_back({target, layer, lora_scale(setup.alpha, setup.rank, setup.rslora), *a, *b});
+      places.push_back({target, layer, *linear});
+      parameters += setup.rank * (linear->in + linear->out);
     }
-    if (!found)
+    if (places.size() == before)
       return fail(cat("target module ", quote(module_name(target)),
                       " is not part of this model; leave it out of --target-modules"));
   }
+  Adapter adapter;
+  Random random(setup.seed);
+  const auto failed_for = [&](const Error& why) {
+    return std::unexpected(why.code == ErrorCode::out_of_memory ? too_many_parameters(parameters, why) : why);
+  };
+  for (const auto& [target, layer, linear] : places) {
+    const double bound = target == embed_tokens ? 0 : 1 / std::sqrt(static_cast<double>(linear.in));
+    const double deviation = target == embed_tokens ? 1 : 0;
+    const std::string what = cat("the adapter of ", module_name(target));
+    auto a = filled(*model.backend, {setup.rank, linear.in}, what,
+                    [&] { return bound > 0 ? bound * (2 * random.uniform() - 1) : 0; });
+    if (!a) return failed_for(a.error());
+    auto b =
+        filled(*model.backend, {linear.out, setup.rank}, what, [&] { return deviation > 0 ? random.normal() : 0; });
+    if (!b) return failed_for(b.error());
+    adapter.pairs.push_back({target, layer, lora_scale(setup.alpha, setup.rank, setup.rslora), *a, *b});
+  }
   return adapter;
+}
+
+Error too_many_parameters(std::uint64_t parameters, const Error& why) {
+  constexpr std::uint64_t kBytes = 4 * sizeof(float);  // each with its gradient and the optimiser's two moments
+  return {cat("training ", parameters, " parameters takes ", bytes_text(static_cast<double>(kBytes * parameters)),
+              " with their gradients and the optimiser's state, which the device does not have; use a smaller --lora-r "
+              "or fewer --target-modules (",
+              why.message, ")"),
+          why.code};
 }
 
 }  // namespace rullama

@@ -22,4 +22,7 @@ struct LoraSetup {
 // does not have.
 [[nodiscard]] Result<Adapter> make_adapter(const TextModel& model, const LoraSetup& setup);
 
+// The error where there is no memory for training so many parameters.
+[[nodiscard]] Error too_many_parameters(std::uint64_t parameters, const Error& why);
+
 }  // namespace rullama

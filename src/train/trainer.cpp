@@ -12,6 +12,7 @@
 #include "ops/dropout/dropout.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/reduce/reduce.h"
+#include "train/lora_setup.h"
 #include "train/tiled_loss.h"
 
 namespace rullama {
@@ -33,6 +34,13 @@ const TensorPtr& state(const Parameter& p, std::size_t which) {
   return which == 0 ? p.value : which == 1 ? p.mean : p.square;
 }
 
+std::uint64_t parameter_count(const Adapter& adapter) {
+  std::uint64_t count = 0;
+  for (const AdapterPair& pair : adapter.pairs)
+    count += pair.a->desc().shape.elements() + pair.b->desc().shape.elements();
+  return count;
+}
+
 Result<std::vector<Parameter>> make_parameters(const Adapter& adapter, Backend& backend) {
   std::vector<Parameter> all;
   for (const AdapterPair& pair : adapter.pairs) {
@@ -41,7 +49,9 @@ Result<std::vector<Parameter>> make_parameters(const Adapter& adapter, Backend& 
       p.name = cat("layer", pair.layer, ".", module_name(pair.target), b ? ".B" : ".A");
       p.value = b ? pair.b : pair.a;
       for (TensorPtr* made : {&p.gradient, &p.mean, &p.square}) {
-        auto tensor = backend.make_tensor(p.value->desc(), "the optimiser's state (a smaller --lora-r needs less)");
+        auto tensor = backend.make_tensor(p.value->desc(), "the optimiser's state");
+        if (!tensor && tensor.error().code == ErrorCode::out_of_memory)
+          return std::unexpected(too_many_parameters(parameter_count(adapter), tensor.error()));
         if (!tensor) return failed(tensor);
         *made = std::move(*tensor);
       }
@@ -166,10 +176,15 @@ Result<> Trainer::Impl::make_pass(std::unique_ptr<Pass>& made, bool train) {
   auto program = backend().compile(g, o.precision);
   if (!program && program.error().code == ErrorCode::out_of_memory)
     return fail(ErrorCode::out_of_memory,
-                cat("training on ", rows, " rows at a time needs ", bytes_text(static_cast<double>(p.bytes)),
+                cat(train ? "training" : "evaluating", " on ", rows, " tokens at a time needs ",
+                    bytes_text(static_cast<double>(p.bytes)),
                     " for intermediate results, which the device does not have; use a smaller --batch-size or "
                     "--max-length",
-                    o.checkpointing ? "" : ", or --gradient-checkpointing", " (", program.error().message, ")"));
+                    !train              ? ""
+                    : !o.checkpointing  ? ", or --gradient-checkpointing"
+                    : o.kept_layers > 0 ? ", or fewer --keep-layers"
+                                        : "",
+                    " (", program.error().message, ")"));
   if (!program) return failed(program);
   p.program = std::move(*program);
   std::vector<std::uint32_t> positions(rows);

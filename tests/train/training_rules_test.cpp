@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/random.h"
+#include "base/text.h"
 #include "formats/gguf_writer.h"
 #include "runtime/sequence.h"
 #include "support/bytes.h"
@@ -294,6 +295,41 @@ TEST(Refusals, SayWhatIsWrong) {
   EXPECT_EQ(message(other->restore(saved(*trainer))),
             "checkpoint: tensor 'layer0.q_proj.A.value' is F32 [4, 64], expected F32 [8, 64]; go on with the rank and "
             "the model of before");
+}
+
+// The device has room for what is asked of it until `room` says otherwise.
+TEST(Refusals, OutOfMemorySaysHowMuchAndWhatHelps) {
+  std::uint64_t room = UINT64_MAX;
+  const auto model =
+      load_model(data_path("models/g4-e2b.f32.gguf"), make_cpu_backend(make_crew(), [&] { return room; }));
+  ASSERT_TRUE(model);
+  const auto refused = [](const auto& result, const std::vector<std::string>& says) {
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().code, ErrorCode::out_of_memory);
+    for (const std::string& part : says)
+      EXPECT_NE(result.error().message.find(part), std::string::npos) << result.error().message;
+  };
+  const auto adapter = new_adapter(*model);
+  std::uint64_t parameters = 0;
+  for (const AdapterPair& p : adapter->pairs) parameters += p.a->desc().shape.elements() + p.b->desc().shape.elements();
+  const std::vector<std::string> count{cat(parameters, " parameters"), bytes_text(static_cast<double>(16 * parameters)),
+                                       "--lora-r", "--target-modules"};
+  TrainOptions o = plain(512);
+  o.checkpointing = true;
+  o.evaluates = true;
+  const auto needed = trainer_of(model, adapter, o)->activation_bytes();
+  room = 0;
+  refused(make_adapter(*model, {.rank = 4, .targets = {}}), count);
+  refused(Trainer::make(model, adapter, o), count);
+  room = needed - 1;
+  const std::string bytes = cat("needs ", bytes_text(static_cast<double>(needed)));
+  refused(Trainer::make(model, adapter, o), {"training on 512 tokens", bytes, "--batch-size", "--max-length"});
+  room = needed;
+  EXPECT_TRUE(Trainer::make(model, adapter, o));
+  o.kept_layers = 1;
+  refused(Trainer::make(model, adapter, o), {"--keep-layers"});
+  o.checkpointing = false;
+  refused(Trainer::make(model, adapter, o), {"--gradient-checkpointing"});
 }
 
 }  // namespace
