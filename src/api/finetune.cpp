@@ -124,6 +124,10 @@ class Finetuning {
  private:
   Result<> check() {
     if (o_.output.empty()) return fail("there is no name for the adapter: -o says where it goes");
+    if (fs::path(o_.output).extension() == ".gguf")
+      return fail(cat("-o ", quote(o_.output, 200),
+                      ": training writes safetensors, so name a folder or a .safetensors file; `rullama export` makes "
+                      "a GGUF file of it"));
     if (o_.batch_size == 0 || o_.grad_accum == 0) return fail("--batch-size and --grad-accum must be at least 1");
     if (o_.max_length < 2) return fail("--max-length must be at least 2");
     if (o_.max_length > model_.text->config.context_length)
@@ -306,6 +310,7 @@ class Finetuning {
             {"--no-shuffle", !o_.shuffle},
             {"--weight-decay", o_.weight_decay},
             {"--max-grad-norm", o_.max_grad_norm},
+            {"--lora-r", settings_.rank},
             {"--lora-alpha", settings_.alpha},
             {"--lora-dropout", o_.lora_dropout},
             {"--rslora", settings_.rslora},

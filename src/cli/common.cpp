@@ -47,15 +47,6 @@ void take(const Json& from, const char* key, T& to) {
   if (const auto found = from.find(key); found != from.end() && found->is_number()) to = found->get<T>();
 }
 
-Result<std::string> read_all(std::FILE* in, const std::string& name) {
-  std::string text;
-  char block[1 << 16];
-  std::size_t got;
-  while ((got = std::fread(block, 1, sizeof block, in)) > 0) text.append(block, got);
-  if (std::ferror(in)) return fail(ErrorCode::io, cat(name, " cannot be read: ", std::strerror(errno)));
-  return text;
-}
-
 }  // namespace
 
 SessionOptions ModelOptions::session() const {
@@ -276,17 +267,10 @@ std::string piece(const Tokenizer& tokenizer, Token id) {
   return utf8::valid(bytes) && !bytes.empty() ? bytes : utf8::repair(tokenizer.text(id));
 }
 
-Result<std::string> read_text(const std::string& path) {
-  if (path == "-") return read_all(stdin, "the standard input");
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
-  if (!file) return fail(ErrorCode::not_found, cat(quote(path), " cannot be opened: ", std::strerror(errno)));
-  return read_all(file.get(), path);
-}
-
 Result<std::optional<std::string>> piped_text() {
   struct stat in{};
   if (fstat(0, &in) != 0 || !(S_ISFIFO(in.st_mode) || S_ISREG(in.st_mode) || S_ISSOCK(in.st_mode))) return std::nullopt;
-  auto text = read_text("-");
+  auto text = read_text_file("-");
   if (!text) return failed(text);
   if (text->ends_with('\n')) text->pop_back();
   if (text->ends_with('\r')) text->pop_back();

@@ -107,8 +107,6 @@ void add_output_options(CLI::App* command, OutputOptions& options, const std::st
 // An error if it exists, unless `force`; always if it is one of the `inputs`.
 [[nodiscard]] Result<> check_output(const OutputOptions& options, const std::vector<std::string>& inputs);
 
-// The whole content; "-" is the standard input.
-[[nodiscard]] Result<std::string> read_text(const std::string& path);
 // What was piped or redirected to the program, if anything was.
 [[nodiscard]] Result<std::optional<std::string>> piped_text();
 

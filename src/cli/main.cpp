@@ -4,6 +4,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <exception>
 #include <iostream>
 #include <string>
@@ -21,14 +22,18 @@ using namespace rullama::cli;
 // The parser's message as the rest of a sentence, with the command whose help helps.
 std::string usage_message(const CLI::App& app, std::string message) {
   std::string command = "rullama";
-  for (const CLI::App* sub = &app; sub;) {
-    const auto chosen = sub->get_subcommands();
-    sub = chosen.empty() ? nullptr : chosen.front();
-    if (sub) command += " " + sub->get_name();
+  const CLI::App* used = &app;
+  for (auto chosen = app.get_subcommands(); !chosen.empty(); chosen = used->get_subcommands()) {
+    used = chosen.front();
+    command += " " + used->get_name();
   }
   // what stands where a command belongs is what is wrong, rather than that none is there
-  if (const auto words = app.remaining(); app.get_subcommands().empty() && !words.empty())
-    message = cat("there is no command or option ", quote(words.front()));
+  if (const auto words = used->remaining(); !words.empty()) {
+    const auto option = std::ranges::find_if(words, [](const auto& word) { return word.starts_with('-'); });
+    message = used == &app            ? cat("there is no command or option ", quote(words.front()))
+              : option != words.end() ? cat("there is no option ", quote(*option))
+                                      : cat("one argument too many: ", quote(words.front()));
+  }
   while (!message.empty() && (message.back() == '\n' || message.back() == '.')) message.pop_back();
   for (char& c : message)
     if (c == '\n') c = ' ';

@@ -8,6 +8,7 @@
 #include "cli/common.h"
 #include "cli/distribution.h"
 #include "cli/output.h"
+#include "host/native/mapped_file.h"
 
 namespace rullama::cli {
 
@@ -130,7 +131,7 @@ Result<Evaluation> make_evaluation(const LoadedModel& model, SessionOptions how,
 }
 
 Result<> perplexity(const PerplexityOptions& o) {
-  const auto text = read_text(o.file);
+  const auto text = read_text_file(o.file);
   if (!text) return std::unexpected(text.error());
   const auto loaded = load(o.model);
   if (!loaded) return std::unexpected(loaded.error());

@@ -4,6 +4,7 @@
 #include "cli/command.h"
 #include "cli/common.h"
 #include "cli/output.h"
+#include "host/native/mapped_file.h"
 #include "runtime/chat_json.h"
 
 namespace rullama::cli {
@@ -16,7 +17,7 @@ struct RenderCommand {
 };
 
 Result<> render_file(const RenderCommand& o) {
-  const auto text = read_text(o.file);
+  const auto text = read_text_file(o.file);
   if (!text) return std::unexpected(text.error());
   auto conversation = conversation_from_json(*text);
   if (!conversation) {
@@ -33,7 +34,7 @@ Result<> render_file(const RenderCommand& o) {
                     .add_generation_prompt = !o.no_generation_prompt,
                     .tools = std::move(conversation->tools)};
   if (!o.tools.empty()) {
-    const auto tools_text = read_text(o.tools);
+    const auto tools_text = read_text_file(o.tools);
     if (!tools_text) return std::unexpected(tools_text.error());
     auto tools = tools_from_json(*tools_text);
     if (!tools) {

@@ -26,8 +26,8 @@ class Finetune(cli_test.Case):
         done = self.rullama("finetune", BASE, *CPU, "--data", FACTS, "-o", self.folder / out, "--json", *args, **how)
         return [json.loads(line) for line in done.stdout.splitlines()]
 
-    def refuse(self, *args, names, code=1):
-        return self.refused("finetune", BASE, *CPU, "-o", self.folder / "out", *args, names=names, code=code)
+    def refuse(self, *args, names, code=1, **how):
+        return self.refused("finetune", BASE, *CPU, "-o", self.folder / "out", *args, names=names, code=code, **how)
 
     def read(self, name):
         return (self.folder / name).read_bytes()
@@ -114,6 +114,7 @@ class Finetune(cli_test.Case):
         self.train("out", *SIX, "--resume")
         before = self.read("out/adapter_model.safetensors")
         self.refuse("--data", FACTS, *SIX, names=["out/adapter_model.safetensors", "--resume", "--force"])
+        self.refuse("--data", FACTS, "--lora-r", "8", "--max-steps", "6", "--resume", names=["another --lora-r (4)"])
         self.refuse("--data", FACTS, *SIX, "--resume", "--learning-rate", "1e-3", names=["--learning-rate", "0.0002"])
         other = self.folder / "other.jsonl"
         other.write_text('{"text": "something else"}\n')
@@ -244,10 +245,19 @@ class Finetune(cli_test.Case):
         for args, names in [(("--lora-r", "0"), "--lora-r"), (("--samples", "9"), "--samples"), (("--lr-scheduler", "sawtooth"), "sawtooth"), ((), "--data")]:
             data = ("--data", FACTS) if args else ()
             self.refuse(*data, *args, names=[names, "--help"], code=2)
+        self.refuse("--data", FACTS, "--epochs", "3", names=["no option '--epochs'", "--help"], code=2)
+        self.refused("finetune", BASE, *CPU, "--data", FACTS, "-o", self.folder / "a.gguf", names=["a.gguf", "rullama export"])
         here = self.folder / "file.txt"
         here.write_text("mine")
         self.refused("finetune", BASE, *CPU, "--data", FACTS, "-o", here, names="file.txt")
         self.assertEqual(here.read_text(), "mine")
+
+    def test_data_may_come_through_a_pipe(self):
+        out, args = self.folder / "out", (*QUICK, "--max-steps", "1")
+        self.rullama("finetune", BASE, *CPU, "--data", "-", "-o", out, *args, stdin=FACTS.read_text())
+        self.train("file", *args)
+        self.assertEqual(self.read("out/adapter_model.safetensors"), self.read("file/adapter_model.safetensors"))
+        self.refuse("--data", "-", "--force", stdin='{"text": "fine"}\n{"text": 7}\n', names=["-:2: ", "text"])
 
     def test_a_target_that_the_model_lacks(self):
         gemma3 = MODELS / "g3-270m.q8_0.gguf"

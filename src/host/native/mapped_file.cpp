@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <limits>
 
@@ -91,13 +92,20 @@ Result<std::shared_ptr<const ByteSource>> open_mapped(const std::string& path) {
 }
 
 Result<std::string> read_text_file(const std::string& path, std::uint64_t most) {
-  auto source = open_mapped(path);
-  if (!source) return failed(source);
-  const std::uint64_t size = (*source)->size();
-  const auto amount = [](std::uint64_t bytes) { return bytes_text(static_cast<double>(bytes)); };
-  if (size > most) return fail(cat(quote(path, 200), " has ", amount(size), ", expected at most ", amount(most)));
-  std::string text(static_cast<std::size_t>(size), '\0');
-  if (auto ok = (*source)->read(0, std::as_writable_bytes(std::span(text))); !ok) return failed(ok);
+  const bool standard = path == "-";
+  const std::string name = standard ? "the standard input" : quote(path, 200);
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> opened(standard ? nullptr : std::fopen(path.c_str(), "rb"),
+                                                               std::fclose);
+  std::FILE* const file = standard ? stdin : opened.get();
+  if (!file)
+    return fail(errno == ENOENT ? ErrorCode::not_found : ErrorCode::io,
+                cat("cannot open ", name, ": ", std::strerror(errno)));
+  std::string text;
+  char block[1 << 16];
+  for (std::size_t got; text.size() <= most && (got = std::fread(block, 1, sizeof block, file)) > 0;)
+    text.append(block, got);
+  if (text.size() > most) return fail(cat(name, " has more than ", bytes_text(static_cast<double>(most))));
+  if (std::ferror(file)) return fail(ErrorCode::io, cat("cannot read ", name, ": ", std::strerror(errno)));
   return text;
 }
 

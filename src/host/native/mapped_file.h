@@ -1,4 +1,4 @@
-// Files of this machine as byte sources.
+// Files of this machine as byte sources and as texts.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace rullama {
 // an error there; only code that walks `mapped()` directly relies on the file staying as it is.
 [[nodiscard]] Result<std::shared_ptr<const ByteSource>> open_mapped(const std::string& path);
 
-// The whole text of a regular file, which has at most `most` bytes.
-[[nodiscard]] Result<std::string> read_text_file(const std::string& path, std::uint64_t most = UINT64_MAX);
+// All of a file or a pipe, which must not be longer than `most` bytes; "-" is the standard input.
+[[nodiscard]] Result<std::string> read_text_file(const std::string& path, std::uint64_t most = 4'000'000'000);
 
 }  // namespace rullama
