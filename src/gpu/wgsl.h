@@ -1,10 +1,16 @@
 // Builds the text of a kernel from pieces. WGSL lets declarations stand in any order, so a source is a list of
-// constants and files; no preprocessor is needed: variants are `const` values and `if (CONST)`.
+// constants and files, and variants are `const` values and `if (CONST)`. Only loops that must not be loops (over
+// matrices, over private arrays that have to be registers) are written out, line by line:
+//   //@for i in COUNT      a number, or a constant of the host
+//   sums_$i = load($iu);   $i: 0, 1, ...
+//   //@end
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/text.h"
 
@@ -23,6 +29,7 @@ class Wgsl {
   Wgsl& file(std::string_view path) { return body_ += wgsl_file(path), body_ += '\n', *this; }
   Wgsl& text(std::string_view wgsl) { return body_ += wgsl, body_ += '\n', *this; }
   Wgsl& constant(std::string_view name, std::uint32_t value) {
+    counts_.emplace_back(name, value);
     return consts_ += cat("const ", name, ": u32 = ", value, "u;\n"), *this;
   }
   Wgsl& constant(std::string_view name, bool value) {
@@ -31,9 +38,12 @@ class Wgsl {
   Wgsl& alias(std::string_view name, std::string_view type) {
     return consts_ += cat("alias ", name, " = ", type, ";\n"), *this;
   }
-  [[nodiscard]] std::string str() const { return head_ + consts_ + body_; }
+  // A loop whose count is not known, or that has no end, stays as it is: a comment, and names that no compiler takes.
+  [[nodiscard]] std::string str() const { return head_ + consts_ + written_out(body_); }
 
  private:
+  [[nodiscard]] std::string written_out(std::string_view lines) const;
+  std::vector<std::pair<std::string, std::uint32_t>> counts_;
   std::string head_, consts_, body_;
 };
 

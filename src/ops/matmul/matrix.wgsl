@@ -1,23 +1,26 @@
 // Products of many rows by the matrix units of a GPU, of 16 x 16 x 16: 16-bit factors, sums in 32 bits. A workgroup of
 // four subgroups does a tile of 32 MT x 128 results, a subgroup 16 MT x 64 of them, over steps of 32 terms. What the next
 // step needs is read while the units work on this one.
+//
+// Loops over matrices are written out (gpu/wgsl.h): an array of them that a loop indexes lies in memory instead of
+// registers, which took three times as long. From the host: MT, X_QUADS, TRANSPOSED.
 
 const M = 32u * MT;
 const N = 128u;
 const THREADS = 128u;
 const LINE = 40u;  // of 32 terms, and 8 more so that neighbours lie in different banks
 const W_LINE = select(LINE, N + 8u, TRANSPOSED);
-const X_SIZE = M * LINE / 4u;                            // [M][LINE]
+const X_SIZE = M * LINE / 4u;                                    // [M][LINE], X_QUADS of each thread
 const W_SIZE = select(N * LINE, 32u * W_LINE, TRANSPOSED) / 4u;  // [N][LINE]; transposed: [32][W_LINE]
-const X_QUADS = M * 8u / THREADS;                        // of a thread
+const OUT_LINE = 72u;                                            // of 64 results, and 8 more
 
 alias Left = subgroup_matrix_left<f16, 16, 16>;
 alias Right = subgroup_matrix_right<f16, 16, 16>;
 alias Sums = subgroup_matrix_result<f32, 16, 16>;
 
-var<workgroup> xs: array<vec4<f16>, 2u * X_SIZE>;  // of this step and the next
-var<workgroup> ws: array<vec4<f16>, 2u * W_SIZE>;
-var<workgroup> results: array<f32, 1024>;  // 16 x 16 of each subgroup
+var<workgroup> xs: array<vec4<f16>, X_SIZE>;
+var<workgroup> ws: array<vec4<f16>, W_SIZE>;
+var<workgroup> results: array<f32, 4u * 16u * OUT_LINE>;  // 16 x 64 of each subgroup
 
 struct Step {
   x: array<vec4<f16>, X_QUADS>,
@@ -32,38 +35,59 @@ fn fetch(m0: u32, n0: u32, r0: u32, terms: u32, thread: u32) -> Step {
   } else {
     s.w = raw32(p.row0 + n0 + thread, r0 / 32u);
   }
-  for (var i = 0u; i < X_QUADS; i++) {
-    let unit = i * THREADS + thread;
-    s.x[i] = halves4(min(m0 + unit / 8u, p.m - 1u), r0 / 4u + unit % 8u, terms);
-  }
+  let line = m0 + thread / 8u;
+  let quad = thread % 8u;
+  //@for i in X_QUADS
+  s.x[$i] = halves4(min(line + $iu * 16u, p.m - 1u), r0 / 4u + quad, terms);
+  //@end
   return s;
 }
 
-fn put(stage: u32, s: Step, thread: u32) {
+fn put(s: Step, thread: u32) {
   let values = values32(s.w);
-  var at = stage * W_SIZE + thread * (LINE / 4u);
+  var at = thread * (LINE / 4u);
   if (TRANSPOSED) {
-    at = stage * W_SIZE + thread / 4u * (W_LINE / 4u) + thread % 4u * 8u;
+    at = thread / 4u * (W_LINE / 4u) + thread % 4u * 8u;
   }
-  for (var i = 0u; i < 8u; i++) {
-    ws[at + i] = vec4<f16>(values.quads[i]);
-  }
-  for (var i = 0u; i < X_QUADS; i++) {
-    let unit = i * THREADS + thread;
-    xs[stage * X_SIZE + unit / 8u * (LINE / 4u) + unit % 8u] = s.x[i];
-  }
+  //@for i in 8
+  ws[at + $iu] = vec4<f16>(values.quads[$i]);
+  //@end
+  let x_at = thread / 8u * (LINE / 4u) + thread % 8u;
+  //@for i in X_QUADS
+  xs[x_at + $iu * (4u * LINE)] = s.x[$i];
+  //@end
 }
 
-// Sixteen terms from `k` on of a stage; offsets count quads.
-fn left_at(stage: u32, m: u32, k: u32) -> Left {
-  return subgroupMatrixLoad<Left, row_major>(&xs, stage * X_SIZE + (m * LINE + k) / 4u, LINE / 4u);
+// Sixteen terms from `k` on; offsets count quads.
+fn left_at(m: u32, k: u32) -> Left {
+  return subgroupMatrixLoad<Left, row_major>(&xs, (m * LINE + k) / 4u, LINE / 4u);
 }
 
-fn right_at(stage: u32, n: u32, k: u32) -> Right {
+fn right_at(n: u32, k: u32) -> Right {
   if (TRANSPOSED) {
-    return subgroupMatrixLoad<Right, row_major>(&ws, stage * W_SIZE + (k * W_LINE + n) / 4u, W_LINE / 4u);
+    return subgroupMatrixLoad<Right, row_major>(&ws, (k * W_LINE + n) / 4u, W_LINE / 4u);
   }
-  return subgroupMatrixLoad<Right, col_major>(&ws, stage * W_SIZE + (n * W_LINE + k) / 4u, W_LINE / 4u);
+  return subgroupMatrixLoad<Right, col_major>(&ws, (n * W_LINE + k) / 4u, W_LINE / 4u);
+}
+
+// 16 rows of a subgroup's results, from row m and column n of y on.
+fn write_results(m: u32, n: u32, split: u32, columns: u32, subgroup: u32, lane: u32) {
+  for (var i = 0u; i < 16u; i++) {
+    if (m + i >= p.m) {
+      break;
+    }
+    let scale = x_scales[m + i];
+    for (var j = lane; j < 64u; j += 32u) {
+      if (n + j < columns) {
+        let sum = scale * results[(subgroup * 16u + i) * OUT_LINE + j];
+        if (p.splits > 1u) {
+          y[((m + i) * p.splits + split) * columns + n + j] = sum;
+        } else {
+          finish((m + i) * p.n + select(p.first, 0u, TRANSPOSED) + n + j, sum);
+        }
+      }
+    }
+  }
 }
 
 @compute @workgroup_size(THREADS)
@@ -82,53 +106,48 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   let subgroup = thread / 32u;
   let ms = subgroup % 2u * (16u * MT);
   let ns = subgroup / 2u * 64u;
-  var sums: array<Sums, MT * 4u>;
+  //@for i in MT
+  //@for j in 4
+  var sums_$i_$j: Sums;
+  //@end
+  //@end
   let steps = (terms + 31u) / 32u;
   let first = split * steps / p.splits;
   let end = (split + 1u) * steps / p.splits;
   var next = fetch(m0, n0, first * 32u, terms, thread);
-  put(first % 2u, next, thread);
+  put(next, thread);
   workgroupBarrier();
   for (var step = first; step < end; step++) {
     let more = step + 1u < end;
     if (more) {
       next = fetch(m0, n0, (step + 1u) * 32u, terms, thread);
     }
-    for (var k = 0u; k < 32u; k += 16u) {
-      var left: array<Left, MT>;
-      for (var i = 0u; i < MT; i++) {
-        left[i] = left_at(step % 2u, ms + i * 16u, k);
-      }
-      for (var j = 0u; j < 4u; j++) {
-        let right = right_at(step % 2u, ns + j * 16u, k);
-        for (var i = 0u; i < MT; i++) {
-          sums[i * 4u + j] = subgroupMatrixMultiplyAccumulate(left[i], right, sums[i * 4u + j]);
-        }
-      }
+    //@for k in 2
+    {
+      //@for i in MT
+      let left_$i = left_at(ms + $iu * 16u, $ku * 16u);
+      //@end
+      //@for j in 4
+      let right_$j = right_at(ns + $ju * 16u, $ku * 16u);
+      //@for i in MT
+      sums_$i_$j = subgroupMatrixMultiplyAccumulate(left_$i, right_$j, sums_$i_$j);
+      //@end
+      //@end
     }
+    //@end
+    workgroupBarrier();
     if (more) {
-      put((step + 1u) % 2u, next, thread);
+      put(next, thread);
     }
     workgroupBarrier();
   }
-  let lane = thread % 32u;
-  for (var i = 0u; i < MT; i++) {
-    for (var j = 0u; j < 4u; j++) {
-      subgroupMatrixStore<row_major>(&results, subgroup * 256u, sums[i * 4u + j], 16u);
-      workgroupBarrier();
-      let m = m0 + ms + i * 16u + lane / 2u;
-      let n = n0 + ns + j * 16u + lane % 2u * 8u;
-      for (var e = 0u; e < 8u; e++) {
-        if (m < p.m && n + e < columns) {
-          let sum = x_scales[m] * results[subgroup * 256u + lane * 8u + e];
-          if (p.splits > 1u) {
-            y[(m * p.splits + split) * columns + n + e] = sum;
-          } else {
-            finish(m * p.n + select(p.first, 0u, TRANSPOSED) + n + e, sum);
-          }
-        }
-      }
-      workgroupBarrier();
-    }
-  }
+  let to = subgroup * 16u * OUT_LINE;
+  //@for i in MT
+  //@for j in 4
+  subgroupMatrixStore<row_major>(&results, to + $ju * 16u, sums_$i_$j, OUT_LINE);
+  //@end
+  workgroupBarrier();
+  write_results(m0 + ms + $iu * 16u, n0 + ns, split, columns, subgroup, thread % 32u);
+  workgroupBarrier();
+  //@end
 }

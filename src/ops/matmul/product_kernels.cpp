@@ -63,7 +63,7 @@ RowsShape rows_shape(const gpu::Capabilities& caps, std::uint64_t n, std::uint64
   // more rows for a team, which then reads x less often, as soon as there are enough of them for the whole device
   const std::uint32_t rows = n >= 16384 ? 4 : n >= 4096 ? 2 : 1;
   const bool subgroup = known && caps.subgroup_max == 32;
-  return {32, 4, std::max(rows, 1u), batch, subgroup};
+  return {32, 8, std::max(rows, 1u), batch, subgroup};
 }
 
 bool takes_int8(const gpu::Capabilities& caps, Precision precision, DType w) {
@@ -149,7 +149,10 @@ namespace {
 constexpr std::uint32_t kBusy = 256;  // workgroups that keep a GPU busy
 
 bool has_matrix_units(const gpu::Capabilities& caps) {
-  if (!caps.f16 || !caps.subgroups || caps.subgroup_min != 32 || caps.subgroup_max != 32) return false;
+  constexpr std::uint32_t kMemory = 40 << 10;  // of a workgroup of matrix.wgsl
+  if (caps.workgroup_memory < kMemory || !caps.f16 || !caps.subgroups || caps.subgroup_min != 32 ||
+      caps.subgroup_max != 32)
+    return false;
   return std::ranges::any_of(caps.subgroup_matrices, [](const gpu::SubgroupMatrix& s) {
     return s.component == "f16" && s.result == "f32" && s.m == 16 && s.n == 16 && s.k == 16;
   });
@@ -182,7 +185,7 @@ Result<> record_matrix(GpuCall& call, const ProductBuffers& b, const GpuPart& pa
   // With long runs of terms the larger tiles pay, however few: their sums are done in parts.
   const std::uint64_t across = pieces(transposed ? params.n : params.rows, 128), large = pieces(params.m, 128) * across;
   const std::uint32_t terms = transposed ? params.rows : params.w.columns;
-  params.splits = splits_for(b, large, 3 * kBusy, terms, 384);
+  params.splits = splits_for(b, large, 3 * kBusy, terms, 128);
   const std::uint32_t mt = large * params.splits >= kBusy ? 4 : 2;
   if (mt == 2) params.splits = 1;
   params.tiles = static_cast<std::uint32_t>(pieces(params.m, 32 * mt));
@@ -193,7 +196,8 @@ Result<> record_matrix(GpuCall& call, const ProductBuffers& b, const GpuPart& pa
         .enable("subgroups")
         .enable("chromium_experimental_subgroup_matrix")
         .constant("TRANSPOSED", transposed)
-        .constant("MT", mt);
+        .constant("MT", mt)
+        .constant("X_QUADS", 2 * mt);
   };
   const std::string key = cat("matmul_matrix_", weight_key(b.w.desc), transposed ? "_t_" : "_", mt);
   return dispatch_splits(call, key, source, b, part, params, inputs, params.tiles * across, transposed);
