@@ -1,6 +1,7 @@
 // Products of many rows by the matrix units of a GPU, of 16 x 16 x 16: 16-bit factors, sums in 32 bits. A workgroup of
 // four subgroups does a tile of 32 MT x 128 results, a subgroup 16 MT x 64 of them, over steps of 32 terms. What the next
-// step needs is read while the units work on this one.
+// step needs is read while the units work on this one. Workgroup memory is kept small: it decides how many workgroups a
+// processor takes.
 //
 // Loops over matrices are written out (gpu/wgsl.h): an array of them that a loop indexes lies in memory instead of
 // registers, which took three times as long. From the host: MT, X_QUADS, TRANSPOSED.
@@ -12,7 +13,6 @@ const LINE = 40u;  // of 32 terms, and 8 more so that neighbours lie in differen
 const W_LINE = select(LINE, N + 8u, TRANSPOSED);
 const X_SIZE = M * LINE / 4u;                                    // [M][LINE], X_QUADS of each thread
 const W_SIZE = select(N * LINE, 32u * W_LINE, TRANSPOSED) / 4u;  // [N][LINE]; transposed: [32][W_LINE]
-const OUT_LINE = 72u;                                            // of 64 results, and 8 more
 
 alias Left = subgroup_matrix_left<f16, 16, 16>;
 alias Right = subgroup_matrix_right<f16, 16, 16>;
@@ -20,7 +20,7 @@ alias Sums = subgroup_matrix_result<f32, 16, 16>;
 
 var<workgroup> xs: array<vec4<f16>, X_SIZE>;
 var<workgroup> ws: array<vec4<f16>, W_SIZE>;
-var<workgroup> results: array<f32, 4u * 16u * OUT_LINE>;  // 16 x 64 of each subgroup
+var<workgroup> results: array<f32, 1024>;  // 16 x 16 of each subgroup
 
 struct Step {
   x: array<vec4<f16>, X_QUADS>,
@@ -70,21 +70,16 @@ fn right_at(n: u32, k: u32) -> Right {
   return subgroupMatrixLoad<Right, col_major>(&ws, (n * W_LINE + k) / 4u, W_LINE / 4u);
 }
 
-// 16 rows of a subgroup's results, from row m and column n of y on.
+// Results of a subgroup, 16 x 16 from row m and column n of y on.
 fn write_results(m: u32, n: u32, split: u32, columns: u32, subgroup: u32, lane: u32) {
-  for (var i = 0u; i < 16u; i++) {
-    if (m + i >= p.m) {
-      break;
-    }
-    let scale = x_scales[m + i];
-    for (var j = lane; j < 64u; j += 32u) {
-      if (n + j < columns) {
-        let sum = scale * results[(subgroup * 16u + i) * OUT_LINE + j];
-        if (p.splits > 1u) {
-          y[((m + i) * p.splits + split) * columns + n + j] = sum;
-        } else {
-          finish((m + i) * p.n + select(p.first, 0u, TRANSPOSED) + n + j, sum);
-        }
+  let column = n + lane % 16u;
+  for (var i = lane / 16u; i < 16u; i += 2u) {
+    if (m + i < p.m && column < columns) {
+      let sum = x_scales[m + i] * results[subgroup * 256u + i * 16u + lane % 16u];
+      if (p.splits > 1u) {
+        y[((m + i) * p.splits + split) * columns + column] = sum;
+      } else {
+        finish((m + i) * p.n + select(p.first, 0u, TRANSPOSED) + column, sum);
       }
     }
   }
@@ -141,13 +136,12 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
     }
     workgroupBarrier();
   }
-  let to = subgroup * 16u * OUT_LINE;
   //@for i in MT
   //@for j in 4
-  subgroupMatrixStore<row_major>(&results, to + $ju * 16u, sums_$i_$j, OUT_LINE);
+  subgroupMatrixStore<row_major>(&results, subgroup * 256u, sums_$i_$j, 16u);
+  workgroupBarrier();
+  write_results(m0 + ms + $iu * 16u, n0 + ns + $ju * 16u, split, columns, subgroup, thread % 32u);
+  workgroupBarrier();
   //@end
-  workgroupBarrier();
-  write_results(m0 + ms + $iu * 16u, n0 + ns, split, columns, subgroup, thread % 32u);
-  workgroupBarrier();
   //@end
 }

@@ -149,7 +149,7 @@ namespace {
 constexpr std::uint32_t kBusy = 256;  // workgroups that keep a GPU busy
 
 bool has_matrix_units(const gpu::Capabilities& caps) {
-  constexpr std::uint32_t kMemory = 40 << 10;  // of a workgroup of matrix.wgsl
+  constexpr std::uint32_t kMemory = 24576;  // of a workgroup of matrix.wgsl
   if (caps.workgroup_memory < kMemory || !caps.f16 || !caps.subgroups || caps.subgroup_min != 32 ||
       caps.subgroup_max != 32)
     return false;
@@ -185,7 +185,7 @@ Result<> record_matrix(GpuCall& call, const ProductBuffers& b, const GpuPart& pa
   // With long runs of terms the larger tiles pay, however few: their sums are done in parts.
   const std::uint64_t across = pieces(transposed ? params.n : params.rows, 128), large = pieces(params.m, 128) * across;
   const std::uint32_t terms = transposed ? params.rows : params.w.columns;
-  params.splits = splits_for(b, large, 3 * kBusy, terms, 128);
+  params.splits = splits_for(b, large, 2 * kBusy, terms, 128);
   const std::uint32_t mt = large * params.splits >= kBusy ? 4 : 2;
   if (mt == 2) params.splits = 1;
   params.tiles = static_cast<std::uint32_t>(pieces(params.m, 32 * mt));
