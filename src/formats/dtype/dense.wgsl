@@ -11,21 +11,11 @@ fn decode4(row: u32, quad: u32) -> vec4f {
   return select(vec4f(), dense4(row, quad), vec4u(0u, 1u, 2u, 3u) < vec4u(left));
 }
 
-alias Raw32 = Values32;
-
-fn raw32(row: u32, block: u32) -> Raw32 {
-  return decode32(row, block);
-}
-
-fn values32(raw: Raw32) -> Values32 {
-  return raw;
-}
-
 fn decode32(row: u32, block: u32) -> Values32 {
   var values: Values32;
-  for (var i = 0u; i < 8u; i++) {
-    values.quads[i] = decode4(row, block * 8u + i);
-  }
+  //@for i in 8
+  values.quads[$i] = decode4(row, block * 8u + $iu);
+  //@end
   return values;
 }
 

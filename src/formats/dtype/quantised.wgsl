@@ -16,24 +16,14 @@ fn signed_bytes(word: u32) -> vec4f {
   return vec4f((vec4i(i32(word)) << vec4u(24u, 16u, 8u, 0u)) >> vec4u(24u));
 }
 
-// 32 elements as they are cheapest to hold, and their values.
-alias Raw32 = Block32;
-
-fn raw32(row: u32, block: u32) -> Raw32 {
-  return unpack32(block_at(row, block));
-}
-
-fn values32(b: Raw32) -> Values32 {
+fn decode32(row: u32, block: u32) -> Values32 {
+  let b = unpack32(block_at(row, block));
   let o = vec4f(b.offset);
   return Values32(array<vec4f, 8>(
     signed_bytes(b.low.x) * b.scale.x + o, signed_bytes(b.low.y) * b.scale.x + o,
     signed_bytes(b.low.z) * b.scale.x + o, signed_bytes(b.low.w) * b.scale.x + o,
     signed_bytes(b.high.x) * b.scale.y + o, signed_bytes(b.high.y) * b.scale.y + o,
     signed_bytes(b.high.z) * b.scale.y + o, signed_bytes(b.high.w) * b.scale.y + o));
-}
-
-fn decode32(row: u32, block: u32) -> Values32 {
-  return values32(raw32(row, block));
 }
 
 fn decode4(row: u32, quad: u32) -> vec4f {

@@ -1,7 +1,7 @@
 // Products of many rows by the matrix units of a GPU, of 16 x 16 x 16: 16-bit factors, sums in 32 bits. A workgroup of
-// four subgroups does a tile of 32 MT x 128 results, a subgroup 16 MT x 64 of them, over steps of 32 terms. What the next
-// step needs is read while the units work on this one. Workgroup memory is kept small: it decides how many workgroups a
-// processor takes.
+// four subgroups does a tile of 32 MT x 128 results, a subgroup 16 MT x 64 of them, over steps of 32 terms.
+// Workgroup memory and registers are kept few: they decide how many workgroups a processor takes, and those hide each
+// other's waiting. Reading a step ahead, or two steps in workgroup memory, brought nothing more.
 //
 // Loops over matrices are written out (gpu/wgsl.h): an array of them that a loop indexes lies in memory instead of
 // registers, which took three times as long. From the host: MT, X_QUADS, TRANSPOSED.
@@ -22,39 +22,24 @@ var<workgroup> xs: array<vec4<f16>, X_SIZE>;
 var<workgroup> ws: array<vec4<f16>, W_SIZE>;
 var<workgroup> results: array<f32, 1024>;  // 16 x 16 of each subgroup
 
-struct Step {
-  x: array<vec4<f16>, X_QUADS>,
-  w: Raw32,
-}
-
-// A thread's share of the factors of terms r0 and on: of w 32 elements of a row.
-fn fetch(m0: u32, n0: u32, r0: u32, terms: u32, thread: u32) -> Step {
-  var s: Step;
-  if (TRANSPOSED) {
-    s.w = raw32(p.row0 + r0 + thread / 4u, n0 / 32u + thread % 4u);
-  } else {
-    s.w = raw32(p.row0 + n0 + thread, r0 / 32u);
-  }
-  let line = m0 + thread / 8u;
-  let quad = thread % 8u;
-  //@for i in X_QUADS
-  s.x[$i] = halves4(min(line + $iu * 16u, p.m - 1u), r0 / 4u + quad, terms);
-  //@end
-  return s;
-}
-
-fn put(s: Step, thread: u32) {
-  let values = values32(s.w);
+// A thread's share of the factors of terms r0 and on: 32 elements of a row of w, and X_QUADS quads of x.
+fn load(m0: u32, n0: u32, r0: u32, terms: u32, thread: u32) {
   var at = thread * (LINE / 4u);
+  var row = n0 + thread;
+  var block = r0 / 32u;
   if (TRANSPOSED) {
     at = thread / 4u * (W_LINE / 4u) + thread % 4u * 8u;
+    row = r0 + thread / 4u;
+    block = n0 / 32u + thread % 4u;
   }
+  let w = decode32(p.row0 + row, block);
   //@for i in 8
-  ws[at + $iu] = vec4<f16>(values.quads[$i]);
+  ws[at + $iu] = vec4<f16>(w.quads[$i]);
   //@end
-  let x_at = thread / 8u * (LINE / 4u) + thread % 8u;
+  let line = thread / 8u;
+  let quad = thread % 8u;
   //@for i in X_QUADS
-  xs[x_at + $iu * (4u * LINE)] = s.x[$i];
+  xs[(line + $iu * 16u) * (LINE / 4u) + quad] = halves4(min(m0 + line + $iu * 16u, p.m - 1u), r0 / 4u + quad, terms);
   //@end
 }
 
@@ -109,14 +94,9 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   let steps = (terms + 31u) / 32u;
   let first = split * steps / p.splits;
   let end = (split + 1u) * steps / p.splits;
-  var next = fetch(m0, n0, first * 32u, terms, thread);
-  put(next, thread);
-  workgroupBarrier();
   for (var step = first; step < end; step++) {
-    let more = step + 1u < end;
-    if (more) {
-      next = fetch(m0, n0, (step + 1u) * 32u, terms, thread);
-    }
+    load(m0, n0, step * 32u, terms, thread);
+    workgroupBarrier();
     //@for k in 2
     {
       //@for i in MT
@@ -130,10 +110,6 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
       //@end
     }
     //@end
-    workgroupBarrier();
-    if (more) {
-      put(next, thread);
-    }
     workgroupBarrier();
   }
   //@for i in MT

@@ -45,14 +45,14 @@ fn load_w(n0: u32, r0: u32, lane: u32) {
   if (TRANSPOSED) {
     let r = lane / 2u;
     let w = decode32(p.row0 + r0 + r, n0 / 32u + (lane & 1u));
-    for (var i = 0u; i < 8u; i++) {
-      ws[r * 16u + (((lane & 1u) * 8u + i) ^ (r & 7u))] = w.quads[i];
-    }
+    //@for i in 8
+    ws[r * 16u + (((lane & 1u) * 8u + $iu) ^ (r & 7u))] = w.quads[$i];
+    //@end
   } else {
     let w = decode32(p.row0 + n0 + lane, r0 / 32u);
-    for (var i = 0u; i < 8u; i++) {
-      ws[lane * 8u + (i ^ (lane & 7u))] = w.quads[i];
-    }
+    //@for i in 8
+    ws[lane * 8u + ($iu ^ (lane & 7u))] = w.quads[$i];
+    //@end
   }
 }
 

@@ -25,9 +25,9 @@ fn prepare(batch: u32, thread: u32, first: bool) {}
 
 fn inputs(b: u32, row: u32, block: u32) -> Inputs {
   var x: Inputs;
-  for (var i = 0u; i < 8u; i++) {
-    x.quads[i] = input4(row * p.x_stride, block * 8u + i, p.w.columns);
-  }
+  //@for i in 8
+  x.quads[$i] = input4(row * p.x_stride, block * 8u + $iu, p.w.columns);
+  //@end
   return x;
 }
 
@@ -36,9 +36,9 @@ fn weights(row: u32, block: u32) -> Weights {
 }
 
 fn dot32(w: Weights, x: Inputs) -> f32 {
-  var sums = w.quads[0] * x.quads[0];
-  for (var i = 1u; i < 8u; i++) {
-    sums += w.quads[i] * x.quads[i];
-  }
+  var sums = vec4f();
+  //@for i in 8
+  sums += w.quads[$i] * x.quads[$i];
+  //@end
   return dot(sums, vec4f(1.0));
 }
