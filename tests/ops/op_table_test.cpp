@@ -17,6 +17,7 @@
 #include "gpu/device.h"
 #include "host/native/crew.h"
 #include "ops/adamw/adamw.h"
+#include "ops/attention/attention.h"
 #include "ops/cpu_backend.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/embedding/embedding.h"
@@ -274,6 +275,33 @@ TEST(Product, TilesOfRowsGiveTheBitsOfTheWhole) {
             ASSERT_EQ((*found)[0].values[row * cuts[3] + j], (*found)[i + 1].values[row * width + j - cuts[i]])
                 << c.format << " row " << row << " column " << j;
     }
+  }
+}
+
+// One program, histories that leave parts without keys: keys of zero make each result the mean of the values.
+TEST(Program, LongerAndShorterHistories) {
+  if (!gpu().backend) GTEST_SKIP() << "no GPU driver";
+  constexpr std::uint32_t slots = 4096, d = 64;
+  const TensorDesc cache{DType::F32, {slots, 1, d}};
+  Backend& backend = *gpu().backend;
+  std::vector<float> values(cache.shape.elements());
+  for (std::size_t i = 0; i < values.size(); i++) values[i] = static_cast<float>(i / d);
+  auto k = backend.make_tensor(cache, "k"), v = backend.make_tensor(cache, "v");
+  ASSERT_TRUE(k.has_value() && v.has_value());
+  ASSERT_TRUE(backend.write(**v, 0, std::as_bytes(std::span(values))).has_value());
+  Graph graph;
+  const Var q = graph.input("q", {DType::F32, {1, 2, d}}), positions = graph.input("positions", {DType::U32, {1}});
+  const Var y = graph.keep(attention(q, graph.tensor("k", *k), graph.tensor("v", *v), positions, {}));
+  auto program = backend.compile(graph, Precision::exact);
+  ASSERT_TRUE(program.has_value()) << program.error().message;
+  const std::vector<float> ones(2 * d, 1);
+  ASSERT_TRUE((*program)->write(q, std::as_bytes(std::span(ones))).has_value());
+  std::vector<float> found(2 * d);
+  for (const std::uint32_t position : {0, 3, 4, 1023, 1024, 1025, 4095, 2047, 2048, 5, 6}) {
+    ASSERT_TRUE((*program)->write(positions, std::as_bytes(std::span(&position, 1))).has_value());
+    ASSERT_TRUE((*program)->run().has_value());
+    ASSERT_TRUE((*program)->read(y, std::as_writable_bytes(std::span(found))).has_value());
+    for (const float x : found) ASSERT_NEAR(x, position / 2.0, 1e-3 + position * 1e-6) << "position " << position;
   }
 }
 

@@ -86,6 +86,13 @@ std::vector<OpCase> attention_cases() {
             .position = static_cast<std::uint32_t>(33 - rows),
             .window = window});
   test({.heads = 2, .d = 64, .slots = 131072, .position = 131071, .type = DType::F16});  // the longest context
+  // at the boundary of one dispatch and parts: groups of 1, 3 and 7; parts without keys; few keys of a large cache
+  for (const std::uint64_t t : {1024, 1025, 1500})
+    test({.heads = 7, .d = 64, .slots = t, .position = static_cast<std::uint32_t>(t - 1)});
+  test({.heads = 3, .kv_heads = 3, .d = 64, .slots = 1100, .position = 1099});
+  test({.heads = 6, .kv_heads = 2, .d = 64, .slots = 4096, .position = 2100, .type = DType::F16});
+  test({.heads = 6, .kv_heads = 2, .d = 60, .slots = 4096, .position = 100});
+  test({.heads = 2, .kv_heads = 2, .d = 20, .slots = 1500, .position = 4000, .window = 1400});
   // many queries
   for (const std::uint32_t window : {0, 16})
     for (const std::uint64_t d : {64, 128, 256, 512})

@@ -1,12 +1,77 @@
-// The GPU forms. Forward pass and gradients are four jobs over the same three kernels (common.wgsl).
+// The GPU forms. Forward pass and gradients are four jobs over the same three kernels (common.wgsl); the forward
+// job for one row has another one (row_gpu.cpp).
+#include "ops/attention/attention_gpu.h"
+
 #include <algorithm>
 #include <bit>
 
 #include "base/text.h"
-#include "ops/attention/attention_op.h"
+#include "ops/reduce/row_plan.h"
 #include "ops/sum_parts.h"
 
 namespace rullama::attention_detail {
+
+// The types of elements, and reading one.
+gpu::Wgsl with_elements(std::string_view kernel, const Sizes& n, DType stored) {
+  const bool fours = n.d % 4 == 0;
+  gpu::Wgsl source(cat("ops/attention/", kernel, ".wgsl"));
+  source.alias("Element", fours ? "vec4f" : "f32");
+  source.text(fours ? "fn inner(a: vec4f, b: vec4f) -> f32 { return dot(a, b); }"
+                    : "fn inner(a: f32, b: f32) -> f32 { return a * b; }");
+  if (stored == DType::F16)
+    return source.alias("Stored", "vec2u")
+        .text("fn wide(x: vec2u) -> vec4f { return vec4f(unpack2x16float(x.x), unpack2x16float(x.y)); }");
+  return source.alias("Stored", "Element").text("fn wide(x: Element) -> Element { return x; }");
+}
+
+std::string key_of(std::string_view kernel, const Sizes& n, DType stored) {
+  return cat("attention_", kernel, n.d % 4 ? "_odd_" : "_", name(stored));
+}
+
+std::uint32_t span_of(const Setup& setup, const Sizes& n) {
+  const std::uint64_t window = setup.options.window;
+  if (!window) return n.slots;
+  const bool ahead = setup.mask == Mask::all || setup.mask == Mask::region;
+  return static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(n.slots, ahead ? 2 * window + n.rows : window + n.rows - 1));
+}
+
+std::uint32_t splits_for(std::uint32_t busy, std::uint32_t units, std::uint32_t span, std::uint32_t shortest) {
+  const std::uint32_t wanted = busy / std::max(units, 1u), most = (span + shortest - 1) / shortest;
+  return std::clamp(std::min(wanted, most), 1u, kMaxSplits);
+}
+
+Result<> combine(GpuCall& call, const Sizes& n, std::uint32_t splits, const PartBuffers& parts) {
+  const struct {
+    std::uint32_t queries, width, splits, pad = 0;
+  } params{n.rows * n.heads, width(n), splits};
+  RowPlan rows = plan_rows(call.caps, params.queries, n.d);
+  rows.four = false;
+  // lines of lanes that share the parts
+  const bool large = !call.caps.is_cpu() && rows.way != RowPlan::Way::thread;
+  if (large) rows.group = kThreads;
+  const std::uint32_t lanes = rows.way == RowPlan::Way::thread ? 1 : rows.group;
+  const std::uint32_t lines = large ? std::bit_floor(std::max(lanes / params.width, 1u)) : 1;
+  const auto source = [&] {
+    return rows.source("ops/attention/combine.wgsl")
+        .alias("Element", n.d % 4 == 0 ? "vec4f" : "f32")
+        .constant("LINES", lines)
+        .constant("COLUMNS", lanes / lines);
+  };
+  return call.dispatch(rows.key(cat(key_of("combine", n, DType::F32), "_", lines)), source,
+                       {gpu::read(*parts.sums), gpu::read(*parts.stats), write(call.out[0]), write(call.out[1])},
+                       params, rows.grid(params.queries));
+}
+
+Result<PartBuffers> part_buffers(GpuCall& call, std::uint64_t parts, std::uint32_t d, bool stats) {
+  auto sums = call.scratch(0, parts * d * sizeof(float));
+  if (!sums) return failed(sums);
+  if (!stats) return PartBuffers{*sums};
+  auto pairs = call.scratch(1, parts * 2 * sizeof(float));
+  if (!pairs) return failed(pairs);
+  return PartBuffers{*sums, *pairs};
+}
+
 namespace {
 
 enum class Job : std::uint32_t { forward, gradient_q, gradient_k, gradient_v };  // numbered as in common.wgsl
@@ -17,10 +82,8 @@ enum class Kernel : std::uint8_t {
   tile,    // a workgroup for a tile of rows
 };
 
-constexpr std::uint32_t kThreads = 256;       // of a workgroup of decode and tile
 constexpr std::uint32_t kDecodeQueries = 16;  // queries per key/value head up to which decode is chosen
 constexpr std::uint32_t kDecodeKeys = 32;     // keys of a step of decode
-constexpr std::uint32_t kMaxSplits = 128;
 
 struct Sources {  // of the bindings of common.wgsl
   const GpuView *a1, *b1, *a2, *b2;
@@ -35,18 +98,6 @@ Kernel choose(const gpu::Capabilities& caps, const Sizes& n, Job job) {
   const std::uint64_t tiles = rows_per_head(n, job) / 32 + 1;
   if (caps.is_cpu() || n.d % 4 || caps.max_invocations < kThreads || tiles > caps.max_workgroups) return Kernel::lanes;
   return job == Job::forward && rows_per_head(n, job) <= kDecodeQueries ? Kernel::decode : Kernel::tile;
-}
-
-// Keys that one row may see at most.
-std::uint32_t span_of(const Setup& setup, const Sizes& n) {
-  const std::uint64_t window = setup.options.window;
-  return window ? static_cast<std::uint32_t>(std::min<std::uint64_t>(n.slots, 2 * window + n.rows)) : n.slots;
-}
-
-// Runs that the keys are cut into: enough that `units` x runs keep a device busy, none shorter than `shortest` keys.
-std::uint32_t splits_for(std::uint32_t busy, std::uint32_t units, std::uint32_t span, std::uint32_t shortest) {
-  const std::uint32_t wanted = busy / std::max(units, 1u), most = (span + shortest - 1) / shortest;
-  return std::clamp(std::min(wanted, most), 1u, kMaxSplits);
 }
 
 struct TileShape {
@@ -72,66 +123,11 @@ std::uint32_t decode_queries(std::uint32_t queries, std::uint32_t d) {
   return (queries + groups - 1) / groups;
 }
 
-std::uint32_t width(const Sizes& n) { return n.d % 4 ? n.d : n.d / 4; }  // elements of a row
-
-// The types of elements, and reading one.
-gpu::Wgsl with_elements(std::string_view kernel, const Sizes& n, DType stored) {
-  const bool fours = n.d % 4 == 0;
-  gpu::Wgsl source(cat("ops/attention/", kernel, ".wgsl"));
-  source.alias("Element", fours ? "vec4f" : "f32");
-  source.text(fours ? "fn inner(a: vec4f, b: vec4f) -> f32 { return dot(a, b); }"
-                    : "fn inner(a: f32, b: f32) -> f32 { return a * b; }");
-  if (stored == DType::F16)
-    return source.alias("Stored", "vec2u")
-        .text("fn wide(x: vec2u) -> vec4f { return vec4f(unpack2x16float(x.x), unpack2x16float(x.y)); }");
-  return source.alias("Stored", "Element").text("fn wide(x: Element) -> Element { return x; }");
-}
-
-std::string key_of(std::string_view kernel, const Sizes& n, DType stored) {
-  return cat("attention_", kernel, n.d % 4 ? "_odd_" : "_", name(stored));
-}
-
-struct Params {  // of common.wgsl
-  std::uint32_t rows, heads, kv_heads, slots, window, splits;
-  float scale;
-  std::uint32_t threads, width, group, mask;
-  Params(const Setup& setup, const Sizes& n, std::uint32_t splits_, std::uint64_t threads_ = 0)
-      : rows(n.rows),
-        heads(n.heads),
-        kv_heads(n.kv_heads),
-        slots(n.slots),
-        window(setup.options.window),
-        splits(splits_),
-        scale(setup.options.scale),
-        threads(static_cast<std::uint32_t>(threads_)),
-        width(attention_detail::width(n)),
-        group(n.group),
-        mask(static_cast<std::uint32_t>(setup.mask)) {}
-};
-
-struct Ranges {  // bindings 5 and 6; a tensor that is there anyway stands in for an absent one
-  gpu::Binding positions, bounds;
-  Ranges(const Setup& setup, const GpuCall& call, std::size_t at)
-      : positions(read(setup.range_inputs() > 0 ? call.in[at] : call.in[0])),
-        bounds(read(setup.range_inputs() > 1 ? call.in[at + 1] : call.in[0])) {}
-};
-
 Result<> one_binding(const GpuCall& call, const GpuView& view) {
   if (view.parts.size() == 1) return {};
   return fail(cat("attention: a cache of ", view.desc.str(), " is larger than the ",
                   bytes_text(static_cast<double>(call.caps.max_binding_bytes)),
                   " that this device binds at once; use a smaller context"));
-}
-
-Result<> combine(GpuCall& call, const Sizes& n, std::uint32_t splits, const gpu::Buffer& parts,
-                 const gpu::Buffer& stats) {
-  const struct {
-    std::uint32_t threads, width, splits, pad = 0;
-  } params{n.rows * n.heads * width(n), width(n), splits};
-  const auto source = [&] { return with_elements("combine", n, DType::F32); };
-  return call.dispatch(key_of("combine", n, DType::F32), source,
-                       {gpu::read(parts), gpu::read(stats), write(call.out[0]), write(call.out[1])}, params,
-                       gpu::Grid::wrap((params.threads + 63) / 64));
 }
 
 struct Constant {
@@ -195,17 +191,12 @@ Result<> record_job(const Setup& setup, GpuCall& call, const Sizes& n, Job job, 
   const DType stored = src.b1->desc.dtype;
   const Plan plan = plan_job(call.caps, setup, n, job);
   const std::uint64_t parts = std::uint64_t{rows_per_head(n, job)} * n.kv_heads * plan.splits;
-  const gpu::Buffer *part_sums = nullptr, *part_stats = nullptr;
+  PartBuffers in_parts;
   if (plan.splits > 1) {
-    auto sums = call.scratch(0, parts * n.d * sizeof(float));
-    if (!sums) return failed(sums);
-    part_sums = *sums;
-    if (job == Job::forward) {
-      auto pairs = call.scratch(1, parts * 2 * sizeof(float));
-      if (!pairs) return failed(pairs);
-      part_stats = *pairs;
-      stats = gpu::write(*part_stats);
-    }
+    auto made = part_buffers(call, parts, n.d, job == Job::forward);
+    if (!made) return failed(made);
+    in_parts = *made;
+    if (in_parts.stats) stats = gpu::write(*in_parts.stats);
   }
   std::string key = cat(key_of(plan.file, n, stored), plan.splits > 1 ? "_split" : "");
   for (const Constant& c : plan.constants) key += cat("_", c.value);
@@ -220,12 +211,12 @@ Result<> record_job(const Setup& setup, GpuCall& call, const Sizes& n, Job job, 
   };
   auto ok = call.dispatch(key, source,
                           {read(*src.a1), read(*src.b1), read(*src.a2), read(*src.b2), stats, ranges.positions,
-                           ranges.bounds, part_sums ? gpu::write(*part_sums) : write(result)},
+                           ranges.bounds, in_parts.sums ? gpu::write(*in_parts.sums) : write(result)},
                           Params(setup, n, plan.splits, parts), plan.grid);
   if (!ok || plan.splits == 1) return ok;
   if (job != Job::forward)
-    return record_part_sums(call, *part_sums, parts / plan.splits, {n.d, plan.splits, n.d}, *src.a1, result);
-  return combine(call, n, plan.splits, *part_sums, *part_stats);
+    return record_part_sums(call, *in_parts.sums, parts / plan.splits, {n.d, plan.splits, n.d}, *src.a1, result);
+  return combine(call, n, plan.splits, in_parts);
 }
 
 }  // namespace
@@ -236,6 +227,7 @@ Result<> forward_gpu(const Setup& setup, GpuCall& call) {
   if (q.shape().elements() == 0) return {};
   for (const GpuView* view : {&k, &v})
     if (auto ok = one_binding(call, *view); !ok) return ok;
+  if (has_row_kernel(call.caps, n)) return record_row(setup, call, n);
   return record_job(setup, call, n, Job::forward, {&q, &k, &q, &v}, Ranges(setup, call, 3), write(call.out[1]),
                     call.out[0]);
 }

@@ -3,19 +3,26 @@
 
 @group(0) @binding(4) var<storage, read_write> stats: array<f32>;
 
-// The factor that makes the weighted sum an average.
-fn finish(at: u32, most: f32, sum: f32) -> f32 {
+fn write_stats(at: u32, most: f32, sum: f32) {
   if (SPLIT) {
     stats[2u * at] = most;
     stats[2u * at + 1u] = sum;
+  } else {
+    stats[at] = select(0.0, most + log(sum), sum > 0.0);
+  }
+}
+
+// The factor that makes the weighted sum an average.
+fn average(sum: f32) -> f32 {
+  if (SPLIT) {
     return 1.0;
   }
-  if (sum > 0.0) {
-    stats[at] = most + log(sum);
-    return 1.0 / sum;
-  }
-  stats[at] = 0.0;
-  return 0.0;
+  return select(0.0, 1.0 / sum, sum > 0.0);
+}
+
+fn finish(at: u32, most: f32, sum: f32) -> f32 {
+  write_stats(at, most, sum);
+  return average(sum);
 }
 
 fn stat_of(query: u32) -> vec2f {
