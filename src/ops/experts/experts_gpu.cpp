@@ -50,7 +50,7 @@ Result<> record_expert_product(GpuCall& call, bool backward) {
   params.share = shared ? slots : 1;
   RowInputs inputs;
   if (!backward) {
-    auto made = record_inputs(call, x, w.desc.dtype, 1);
+    auto made = record_inputs(call, x, w.desc.dtype, rows_shape(call.caps, params.n, w.shape().back(), 1));
     if (!made) return failed(made);
     inputs = *made;
   }

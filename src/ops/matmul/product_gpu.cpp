@@ -51,8 +51,9 @@ Result<> record_concat(GpuCall& call, const GpuView& x, std::span<const GpuView>
     weights = weights.subspan(run.count);
     const std::span<const GpuPart> parts = run.count == 1 ? w.parts : std::span<const GpuPart>(&run.part, 1);
     const bool tiles = tiles_pay(call, params.m);
-    auto inputs = tiles ? record_tile_inputs(call, x, w, false, 0, w.shape().rows())
-                        : record_inputs(call, x, w.desc.dtype, rows_shape(call.caps, parts[0].rows, params.m).batch);
+    auto inputs =
+        tiles ? record_tile_inputs(call, x, w, false, 0, w.shape().rows())
+              : record_inputs(call, x, w.desc.dtype, rows_shape(call.caps, parts[0].rows, w.shape().back(), params.m));
     if (!inputs) return failed(inputs);
     for (const GpuPart& part : parts) {
       params.w = weight_params(w, part);
@@ -81,7 +82,8 @@ Result<> record_gated(GpuCall& call, const GpuView& x, std::span<const GpuView> 
   ProductParams params = params_of(x, y);
   params.w = weight_params(weights[0], both.part);
   params.rows = params.n;
-  auto inputs = record_inputs(call, x, weights[0].desc.dtype, rows_shape(call.caps, params.n, params.m).batch);
+  auto inputs =
+      record_inputs(call, x, weights[0].desc.dtype, rows_shape(call.caps, params.n, x.shape().back(), params.m));
   if (!inputs) return failed(inputs);
   return record_rows(call, {.x = x, .w = weights[0], .y = y, .gated = true}, both.part, params, *inputs);
 }
@@ -99,10 +101,10 @@ bool has_residual_kernel(const GpuCall& call, const ResidualProductGpu& p) {
     const Run run = leading_run(rest);
     if (rest[0].parts.size() != 1 || !takes_int8(call.caps, call.precision, rest[0].desc.dtype)) return false;
     const std::uint64_t n = p.kind == ResidualProductKind::gated ? run.part.rows / 2 : run.part.rows;
-    const RowsShape shape = rows_shape(call.caps, n, 1);
-    const std::uint64_t memory = columns * 4 + columns / 32 * 40 + 4 * shape.teams * (1 + shape.lanes);
+    const RowsShape shape = rows_shape(call.caps, n, columns, 1);
+    const std::uint64_t memory = columns * 4 + shape.workgroup_bytes(columns / 32);
     if (memory > call.caps.workgroup_memory) return false;
-    read += n / (std::uint64_t{shape.teams} * shape.rows) * columns * (s.w_next ? 16 : 12);
+    read += n / shape.group_rows() * columns * (s.w_next ? 16 : 12);
     rest = rest.subspan(run.count);
   }
   return read <= kMostBytes;
@@ -141,7 +143,7 @@ Result<> record_product(GpuCall& call, const ProductGpu& p) {
   const std::uint64_t row0 = outer ? 0 : p.row0, row1 = outer ? w.shape().rows() : p.row1;
   Result<RowInputs> inputs = RowInputs{};
   if (forward && !tiles)
-    inputs = record_inputs(call, x, w.desc.dtype, rows_shape(call.caps, params.n, params.m).batch);
+    inputs = record_inputs(call, x, w.desc.dtype, rows_shape(call.caps, params.n, x.shape().back(), params.m));
   else if (tiles && !outer)
     inputs = record_tile_inputs(call, x, w, !forward, row0, row1);
   if (!inputs) return failed(inputs);

@@ -53,30 +53,35 @@ std::string form_key(RowInputs::Form form, std::uint32_t blocks) {
 
 }  // namespace
 
-RowsShape rows_shape(const gpu::Capabilities& caps, std::uint64_t n, std::uint64_t m) {
+RowsShape rows_shape(const gpu::Capabilities& caps, std::uint64_t n, std::uint64_t k, std::uint64_t m) {
   const bool known = caps.subgroups && caps.subgroup_min == caps.subgroup_max && caps.subgroup_max <= 64;
   const std::uint32_t batch = m <= 1 ? 1 : m <= 2 ? 2 : m <= 4 ? 4 : 8;
   if (caps.is_cpu()) {
     const std::uint32_t lanes = known ? caps.subgroup_max : 1;
-    return {lanes, 64 / lanes, 1, std::min(batch, 4u), known};
+    return {lanes, 64 / lanes, 1, 1, std::min(batch, 4u), known};
   }
   // more rows for a team, which then reads x less often, as soon as there are enough of them for the whole device
   const std::uint32_t rows = n >= 16384 ? 4 : n >= 4096 ? 2 : 1;
   const bool subgroup = known && caps.subgroup_max == 32;
-  return {32, 8, std::max(rows, 1u), batch, subgroup};
+  // and where they are few and long, more threads for a row, which share one row of x
+  const std::uint32_t wanted = rows > 1    ? 1
+                               : k >= 8192 ? 4
+                               : k >= 4096 ? 2
+                                           : 1,
+                      parts = std::min(wanted, std::max(caps.max_invocations / 256, 1u));
+  return {32, 8 * parts, parts, rows, batch, subgroup};
 }
 
 bool takes_int8(const gpu::Capabilities& caps, Precision precision, DType w) {
   return precision == Precision::fast && caps.packed_dot && info(w).quantised;
 }
 
-Result<RowInputs> record_inputs(GpuCall& call, const GpuView& x, DType w, std::uint32_t batch) {
+Result<RowInputs> record_inputs(GpuCall& call, const GpuView& x, DType w, const RowsShape& shape) {
   RowInputs inputs;
   const std::uint64_t columns = x.shape().back(), blocks = x.shape().elements() / 32;
   if (columns == 0 || !takes_int8(call.caps, call.precision, w)) return inputs;
   // On a CPU driver every workgroup's rounding would be real work: there, and where the rows are many, it is done once.
-  constexpr std::uint64_t kBlockBytes = 40;
-  const bool fits = columns / 32 * batch * kBlockBytes <= call.caps.workgroup_memory;
+  const bool fits = shape.workgroup_bytes(columns / 32) <= call.caps.workgroup_memory;
   if (!call.caps.is_cpu() && x.shape().rows() <= 8 && fits) {
     inputs.form = RowInputs::Form::rounded;
     return inputs;
@@ -103,13 +108,14 @@ Result<> record_rows(GpuCall& call, const ProductBuffers& b, const GpuPart& part
   const TensorDesc& w = b.w.desc;
   const bool experts = b.ids != nullptr, aligned = w.shape.back() % 4 == 0;
   const std::uint64_t n = experts ? params.n : params.rows;
-  RowsShape shape = rows_shape(call.caps, n, experts ? 1 : params.m);
-  params.tiles = static_cast<std::uint32_t>(pieces(n, std::uint64_t{shape.teams} * shape.rows));
+  const RowsShape shape = rows_shape(call.caps, n, w.shape.back(), experts ? 1 : params.m);
+  params.tiles = static_cast<std::uint32_t>(pieces(n, shape.group_rows()));
   const auto source = [&] {
     gpu::Wgsl text = product_source("ops/matmul/rows.wgsl", w, experts, inputs.form);
     if (inputs.form == RowInputs::Form::rounded || b.step) text.constant("BLOCKS", params.w.blocks);
     if (b.step) text.constant("NEXT", b.step->w_next != nullptr).constant("SCALED", b.step->scale != nullptr);
     text.constant("X_ALIGNED", aligned).constant("LANES", shape.lanes).constant("TEAMS", shape.teams);
+    text.constant("PARTS", shape.parts);
     text.constant("ROWS", shape.rows).constant("BATCH", shape.batch);
     text.file(b.gated    ? "ops/matmul/result_gated.wgsl"
               : b.factor ? "ops/matmul/result_gelu.wgsl"
@@ -125,7 +131,7 @@ Result<> record_rows(GpuCall& call, const ProductBuffers& b, const GpuPart& part
                      : "matmul_rows_",
           weight_key(w), form_key(inputs.form, params.w.blocks), b.step && b.step->w_next ? "_next" : "",
           b.step && b.step->scale ? "_scaled" : "", aligned ? "_" : "_x_odd_", shape.lanes, shape.subgroup ? "s_" : "_",
-          shape.teams, "_", shape.rows, "_", shape.batch);
+          shape.teams, "_", shape.parts, "_", shape.rows, "_", shape.batch);
   return dispatch(call, key, source, b, part, params, inputs, params.tiles * pieces(params.m, shape.batch));
 }
 

@@ -37,12 +37,17 @@ struct ProductBuffers {
 
 // How many threads do what in rows.wgsl.
 struct RowsShape {
-  std::uint32_t lanes, teams, rows, batch;
+  std::uint32_t lanes, teams, parts, rows, batch;
   bool subgroup;  // a team is a subgroup
+  [[nodiscard]] std::uint32_t group_rows() const { return teams / parts * rows; }
+  // Of workgroup memory, with codes of x in `blocks` blocks of 32.
+  [[nodiscard]] std::uint64_t workgroup_bytes(std::uint64_t blocks) const {
+    return blocks * batch * 40 + std::uint64_t{4} * teams * (2 + (subgroup ? 0 : lanes));
+  }
   [[nodiscard]] bool operator==(const RowsShape&) const = default;
 };
-// For `n` rows of w and `m` rows of x.
-[[nodiscard]] RowsShape rows_shape(const gpu::Capabilities& caps, std::uint64_t n, std::uint64_t m);
+// For `n` rows of w, of `k` elements, and `m` rows of x.
+[[nodiscard]] RowsShape rows_shape(const gpu::Capabilities& caps, std::uint64_t n, std::uint64_t k, std::uint64_t m);
 
 // The activations of a product by rows of w: as they are, as 8-bit codes in two scratch buffers of the call, or as
 // codes that every workgroup makes for itself, perhaps of a step of the residual stream; of a product by tiles also as
@@ -53,8 +58,8 @@ struct RowInputs {
 };
 // True if such products take 8-bit activations.
 [[nodiscard]] bool takes_int8(const gpu::Capabilities& caps, Precision precision, DType w);
-// Chooses the form for rows of x of which a workgroup uses `batch` at a time, and makes the codes if they are needed.
-[[nodiscard]] Result<RowInputs> record_inputs(GpuCall& call, const GpuView& x, DType w, std::uint32_t batch);
+// Chooses the form for workgroups of that shape, and makes the codes if they are needed.
+[[nodiscard]] Result<RowInputs> record_inputs(GpuCall& call, const GpuView& x, DType w, const RowsShape& shape);
 
 // The same for products by tiles: 16-bit floats where the device has matrix units for them and may round. `transposed`:
 // of x w instead of x w^T, over rows [row0, row1) of w.

@@ -1,5 +1,26 @@
 // Products row by row of w: few rows of x, and all products on CPU drivers. A team of LANES threads does ROWS rows of w
-// for BATCH rows of x, each lane every LANES-th block; TEAMS teams make a workgroup. LANES == 1 needs no barrier.
+// for BATCH rows of x, each lane every LANES-th block; TEAMS teams make a workgroup. Of long rows PARTS teams do every
+// PARTS-th run of LANES blocks each. LANES == 1 needs no barrier.
+
+var<workgroup> of_team: array<f32, TEAMS>;
+
+// The sum over all that share a row.
+fn sum_parts(value: f32, lane: u32, team: u32) -> f32 {
+  let mine = sum_lanes(value, lane, team);
+  if (PARTS == 1u) {
+    return mine;
+  }
+  workgroupBarrier();
+  if (lane == 0u) {
+    of_team[team] = mine;
+  }
+  workgroupBarrier();
+  var sum = 0.0;
+  for (var i = 0u; i < PARTS; i++) {
+    sum += of_team[team / PARTS * PARTS + i];
+  }
+  return sum;
+}
 
 struct Place {
   row: u32,     // of this part of w
@@ -28,7 +49,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
     return;
   }
   prepare(batch, thread, index % p.tiles == 0u);
-  let j0 = ((index % p.tiles) * TEAMS + local.y) * ROWS;
+  let j0 = ((index % p.tiles) * TEAMS + local.y) / PARTS * ROWS;
   var rows: array<u32, ROWS * PRODUCTS>;
   for (var r = 0u; r < ROWS; r++) {
     rows[r] = place(batch, j0 + r).row;
@@ -37,7 +58,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
     }
   }
   var sums: array<f32, ROWS * PRODUCTS * BATCH>;
-  for (var block = local.x; block < p.w.blocks; block += LANES) {
+  for (var block = local.y % PARTS * LANES + local.x; block < p.w.blocks; block += LANES * PARTS) {
     var x: array<Inputs, BATCH>;
     for (var b = 0u; b < BATCH; b++) {
       x[b] = inputs(b, min(batch + b, p.m - 1u) / p.share, block);
@@ -53,10 +74,10 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
     for (var b = 0u; b < BATCH; b++) {
       var found: array<f32, PRODUCTS>;
       for (var f = 0u; f < PRODUCTS; f++) {
-        found[f] = sum_lanes(sums[(f * ROWS + r) * BATCH + b], local.x, local.y);
+        found[f] = sum_parts(sums[(f * ROWS + r) * BATCH + b], local.x, local.y);
       }
       let to = place(batch, j0 + r);
-      if (local.x == (r * BATCH + b) % LANES && to.used && batch + b < p.m) {
+      if (local.x == (r * BATCH + b) % LANES && local.y % PARTS == 0u && to.used && batch + b < p.m) {
         if (EXPERTS && ids[batch] >= p.experts) {
           y[to.at] = 0.0;
         } else {
