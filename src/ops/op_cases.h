@@ -27,6 +27,7 @@ std::vector<OpCase> experts_cases();
 std::vector<OpRefusal> experts_refusals();
 std::vector<OpCase> geglu_cases();
 std::vector<OpRefusal> geglu_refusals();
+std::vector<OpCase> heads_attention_cases();
 std::vector<OpCase> heads_cases();
 std::vector<OpRefusal> heads_refusals();
 std::vector<OpCase> layer_norm_cases();

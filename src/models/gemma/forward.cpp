@@ -5,12 +5,12 @@
 
 #include "base/text.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/heads_attention.h"
 #include "ops/cache/cache.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/embedding/embedding.h"
 #include "ops/experts/experts.h"
 #include "ops/geglu/geglu.h"
-#include "ops/heads/heads.h"
 #include "ops/matmul/matmul.h"
 #include "ops/rms_norm/rms_norm.h"
 #include "ops/rope/rope.h"
@@ -125,12 +125,13 @@ class Forward {
     const Var factors = lc.sliding ? Var{} : t("rope_freqs", w_.rope_freqs);
     const auto heads = [&](Var y, std::uint64_t n) { return g_.reshape(y, {rows_, n, d}); };
 
-    Var q;
+    const AttentionOptions options{.scale = c_.attention_scale, .window = lc.sliding ? c_.window : 0};
+    Var out;
     if (joined()) {
-      q = joined_heads(i, s, factors, turn);
+      out = joined_attention(i, s, factors, turn, options);
     } else {
       const Var x = settle(s, "attn_norm", l.attn_norm);
-      q = heads(linear(Target::q, i, x, l.q), lc.n_heads);
+      Var q = heads(linear(Target::q, i, x, l.q), lc.n_heads);
       q = rope(norm(q, "attn_q_norm", l.q_norm), in_.positions, factors, turn);
       if (c_.has_kv(i)) {
         Var k = heads(linear(Target::k, i, x, l.k), lc.n_kv_heads);
@@ -139,19 +140,19 @@ class Forward {
         k = rope(norm(k, "attn_k_norm", l.k_norm), in_.positions, factors, turn);
         kv_[i] = o_.cache ? store(o_.cache->layers[i], k, v) : KeyValue{k, v};
       }
+      const KeyValue& kv = kv_[lc.kv_layer];
+      out = attention(q, kv.k, kv.v, in_.positions, options, in_.first);
     }
     if (i > 0) observe(cat("layer", i - 1, ".out"), s.x);
-    const KeyValue& kv = kv_[lc.kv_layer];
-    const AttentionOptions options{.scale = c_.attention_scale, .window = lc.sliding ? c_.window : 0};
-    Var out = attention(q, kv.k, kv.v, in_.positions, options, in_.first);
     return linear(Target::o, i, g_.reshape(out, {rows_, lc.n_heads * d}), l.attn_output);
   }
 
   // Maps that nothing adapts are done together, and what follows them in the same kernels. With a cache: then nobody
   // asks for derivatives.
-  [[nodiscard]] bool joined() const { return o_.cache && !o_.adapt; }
+  [[nodiscard]] bool joined() const { return o_.cache && !o_.adapt && !in_.first; }
 
-  Var joined_heads(std::uint32_t i, Stream& s, Var factors, const RopeOptions& turn) {
+  Var joined_attention(std::uint32_t i, Stream& s, Var factors, const RopeOptions& turn,
+                       const AttentionOptions& options) {
     const GemmaLayer& l = w_.layers[i];
     const LayerConfig& lc = c_.layers[i];
     std::vector<Var> weights{t("attn_q", l.q)};
@@ -172,9 +173,11 @@ class Forward {
     } else {
       heads.projected = matmul_concat(settle(s, "attn_norm", l.attn_norm), weights);
     }
-    return heads_to_cache(
+    const KeyValue& kv = kv_[lc.kv_layer];
+    return heads_attention(
         heads,
-        {.n_heads = lc.n_heads, .n_kv_heads = lc.n_kv_heads, .turn = turn, .eps = c_.eps, .value_norm = c_.value_norm});
+        {.n_heads = lc.n_heads, .n_kv_heads = lc.n_kv_heads, .turn = turn, .eps = c_.eps, .value_norm = c_.value_norm},
+        kv.k, kv.v, options);
   }
 
   KeyValue store(const KvCache::Layer& cache, Var k, Var v) {

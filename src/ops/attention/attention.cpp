@@ -161,6 +161,10 @@ std::vector<Var> attend(const Setup& setup, Var q, Var k, Var v, Var positions, 
 
 }  // namespace
 
+std::unique_ptr<Op> attention_detail::attention_op(const AttentionOptions& options) {
+  return std::make_unique<Attention>(Setup{options, Mask::causal});
+}
+
 Var attention(Var q, Var k, Var v, Var positions, const AttentionOptions& options, Var first) {
   return attend({options, first ? Mask::packed : Mask::causal}, q, k, v, positions, first)[0];
 }

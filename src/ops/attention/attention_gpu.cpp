@@ -41,7 +41,8 @@ std::uint32_t splits_for(std::uint32_t busy, std::uint32_t units, std::uint32_t 
   return std::clamp(std::min(wanted, most), 1u, kMaxSplits);
 }
 
-Result<> combine(GpuCall& call, const Sizes& n, std::uint32_t splits, const PartBuffers& parts) {
+Result<> combine(GpuCall& call, const Sizes& n, std::uint32_t splits, const PartBuffers& parts, const GpuView& out,
+                 const GpuView& lse) {
   const struct {
     std::uint32_t queries, width, splits, pad = 0;
   } params{n.rows * n.heads, width(n), splits};
@@ -59,8 +60,8 @@ Result<> combine(GpuCall& call, const Sizes& n, std::uint32_t splits, const Part
         .constant("COLUMNS", lanes / lines);
   };
   return call.dispatch(rows.key(cat(key_of("combine", n, DType::F32), "_", lines)), source,
-                       {gpu::read(*parts.sums), gpu::read(*parts.stats), write(call.out[0]), write(call.out[1])},
-                       params, rows.grid(params.queries));
+                       {gpu::read(*parts.sums), gpu::read(*parts.stats), write(out), write(lse)}, params,
+                       rows.grid(params.queries));
 }
 
 Result<PartBuffers> part_buffers(GpuCall& call, std::uint64_t parts, std::uint32_t d, bool stats) {
@@ -202,7 +203,8 @@ Result<> record_job(const Setup& setup, GpuCall& call, const Sizes& n, Job job, 
   for (const Constant& c : plan.constants) key += cat("_", c.value);
   const auto source = [&] {
     gpu::Wgsl text = with_elements(plan.file, n, stored);
-    text.file("ops/attention/common.wgsl")
+    text.file("ops/attention/bindings.wgsl")
+        .file("ops/attention/common.wgsl")
         .file(job == Job::forward ? "ops/attention/forward.wgsl" : "ops/attention/gradient.wgsl")
         .alias("Result", "Element")
         .constant("SPLIT", plan.splits > 1);
@@ -216,7 +218,7 @@ Result<> record_job(const Setup& setup, GpuCall& call, const Sizes& n, Job job, 
   if (!ok || plan.splits == 1) return ok;
   if (job != Job::forward)
     return record_part_sums(call, *in_parts.sums, parts / plan.splits, {n.d, plan.splits, n.d}, *src.a1, result);
-  return combine(call, n, plan.splits, in_parts);
+  return combine(call, n, plan.splits, in_parts, call.out[0], call.out[1]);
 }
 
 }  // namespace
@@ -227,7 +229,8 @@ Result<> forward_gpu(const Setup& setup, GpuCall& call) {
   if (q.shape().elements() == 0) return {};
   for (const GpuView* view : {&k, &v})
     if (auto ok = one_binding(call, *view); !ok) return ok;
-  if (has_row_kernel(call.caps, n)) return record_row(setup, call, n);
+  if (has_row_kernel(call.caps, n))
+    return record_row(setup, call, n, {q, k, v, Ranges(setup, call, 3), call.out[0], call.out[1]});
   return record_job(setup, call, n, Job::forward, {&q, &k, &q, &v}, Ranges(setup, call, 3), write(call.out[1]),
                     call.out[0]);
 }
@@ -269,6 +272,7 @@ Result<> probabilities_gpu(const Setup& setup, GpuCall& call) {
   const DType stored = k.desc.dtype;
   const auto source = [&] {
     return with_elements("probabilities", n, stored)
+        .file("ops/attention/bindings.wgsl")
         .file("ops/attention/common.wgsl")
         .alias("Result", "f32")
         .constant("JOB", 0u);

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "ops/attention/attention_op.h"
+#include "ops/rope/turn.h"
 
 namespace rullama::attention_detail {
 
@@ -38,6 +39,7 @@ struct Params {  // of common.wgsl
 
 struct Ranges {  // bindings 5 and 6; a tensor that is there anyway stands in for an absent one
   gpu::Binding positions, bounds;
+  Ranges(gpu::Binding positions_, gpu::Binding bounds_) : positions(positions_), bounds(bounds_) {}
   Ranges(const Setup& setup, const GpuCall& call, std::size_t at)
       : positions(read(setup.range_inputs() > 0 ? call.in[at] : call.in[0])),
         bounds(read(setup.range_inputs() > 1 ? call.in[at + 1] : call.in[0])) {}
@@ -54,10 +56,24 @@ struct PartBuffers {  // of results in parts
 };
 [[nodiscard]] Result<PartBuffers> part_buffers(GpuCall& call, std::uint64_t parts, std::uint32_t d, bool stats);
 // The forward job's results out of their parts.
-[[nodiscard]] Result<> combine(GpuCall& call, const Sizes& n, std::uint32_t splits, const PartBuffers& parts);
+[[nodiscard]] Result<> combine(GpuCall& call, const Sizes& n, std::uint32_t splits, const PartBuffers& parts,
+                               const GpuView& out, const GpuView& lse);
 
-// The forward job for one row (row.wgsl).
+// The forward job for one row (row.wgsl): from queries, or from projections to heads.
+struct RowHeads {
+  const GpuView &q_norm, &k_norm;
+  const GpuView* factors;
+  const Turn& turn;
+  float eps;
+  bool own, value_norm;  // own: the row's key and value are projected too and go to k and v
+};
+struct Row {
+  const GpuView &from, &k, &v;
+  Ranges ranges;
+  const GpuView &out, &lse;
+  const RowHeads* heads = nullptr;
+};
 [[nodiscard]] bool has_row_kernel(const gpu::Capabilities& caps, const Sizes& n);
-[[nodiscard]] Result<> record_row(const Setup& setup, GpuCall& call, const Sizes& n);
+[[nodiscard]] Result<> record_row(const Setup& setup, GpuCall& call, const Sizes& n, const Row& row);
 
 }  // namespace rullama::attention_detail

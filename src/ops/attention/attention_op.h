@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
 #include <span>
 
 #include "ops/attention/attention.h"
@@ -35,6 +36,9 @@ struct Range {
   std::uint32_t begin, end;
   [[nodiscard]] bool has(std::uint32_t t) const { return t >= begin && t < end; }
 };
+
+// The op of attention() without `first`: inputs q, k, v, positions; outputs out and lse.
+[[nodiscard]] std::unique_ptr<Op> attention_op(const AttentionOptions& options);
 
 // The forms of attention.cpp's ops. `ranges` are the range inputs.
 void forward_cpu(const Setup& setup, const CpuCall& call);

@@ -1,4 +1,4 @@
-// Shared by the kernels of attention: bindings, the visible range of a row, and what the four jobs sum up.
+// Shared by the kernels of attention: the visible range of a row, and what the four jobs sum up.
 //
 //   JOB         a row is  its partners  weight of a pair                   result
 //   FORWARD     a query   keys          softmax of scale a1 . b1           sum of weight * b2 (value)
@@ -23,29 +23,6 @@ const ALL = 2u;
 const REGION = 3u;  // bounds[0] is the length of the prompt
 
 const NONE = -1.0e30;  // a score that is not there
-
-@group(0) @binding(0) var<storage, read> a1: array<Element>;
-@group(0) @binding(1) var<storage, read> b1: array<Stored>;
-@group(0) @binding(2) var<storage, read> a2: array<Element>;
-@group(0) @binding(3) var<storage, read> b2: array<Stored>;
-@group(0) @binding(5) var<storage, read> positions: array<u32>;
-@group(0) @binding(6) var<storage, read> bounds: array<u32>;
-@group(0) @binding(7) var<storage, read_write> result: array<Result>;
-@group(0) @binding(8) var<uniform> p: Params;
-
-struct Params {
-  rows: u32,
-  heads: u32,
-  kv_heads: u32,
-  slots: u32,
-  window: u32,
-  splits: u32,  // runs that the keys of a row are cut into
-  scale: f32,
-  threads: u32,
-  width: u32,  // elements of a row
-  group: u32,  // query heads per key/value head
-  mask: u32,
-}
 
 fn start_of_window(position: u32) -> u32 {
   if (p.window != 0u && position + 1u > p.window) {

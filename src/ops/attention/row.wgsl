@@ -3,7 +3,8 @@
 // are under way together, no barrier stands among them, and no loop indexes a private array, which would lie in memory.
 //
 // From the host: THREADS, LANES (of a subgroup), WIDTH (p.width), QUERIES. row_one.wgsl or row_four.wgsl gives the types
-// of what there is once per query: Block, four numbers each, and Stat, one number each.
+// of what there is once per query: Block, four numbers each, and Stat, one number each. row_given.wgsl or row_heads.wgsl
+// gives the queries, the positions whose keys are stored, and OWN: the row's own key and value come from its projections.
 
 const TEAMS = THREADS / LANES;
 const STEP = 4u * TEAMS;                        // keys of a step
@@ -15,7 +16,14 @@ var<workgroup> sums: array<vec4f, TEAMS * WIDTH>;
 var<workgroup> team_most: array<Stat, TEAMS>;
 var<workgroup> team_sum: array<Stat, TEAMS>;
 
-// The lane's element of four keys or values, of which one is a column.
+// The lane's elements of four keys or values, of which one is a column.
+struct Four {
+  m0: mat4x4f,
+  m1: mat4x4f,
+  m2: mat4x4f,
+  m3: mat4x4f,
+}
+
 fn keys(piece: u32, at: vec4u, part: u32) -> mat4x4f {
   if (piece >= PIECES) {
     return mat4x4f();
@@ -37,6 +45,27 @@ fn scores(piece: u32, k: mat4x4f, part: u32) -> Block {
     return Block();
   }
   return transpose(k) * query_block(piece * LANES + part);
+}
+
+struct Softmax {
+  most: Stat,  // score
+  sum: Stat,   // of weights
+  acc0: Block, // weighted sums of the lane's elements
+  acc1: Block,
+  acc2: Block,
+  acc3: Block,
+}
+
+fn with_four(s: Softmax, k: Four, v: Four, seen: vec4<bool>, part: u32) -> Softmax {
+  let score = sum_lanes(scores(0u, k.m0, part) + scores(1u, k.m1, part) + scores(2u, k.m2, part) +
+                        scores(3u, k.m3, part));
+  let x = visible(score, seen);
+  let most = most_of(s.most, x);
+  let shrink = exp(s.most - most);
+  let weights = weights_of(x, most);
+  return Softmax(most, s.sum * shrink + total_of(weights), scaled(s.acc0, shrink) + v.m0 * weights,
+                 scaled(s.acc1, shrink) + v.m1 * weights, scaled(s.acc2, shrink) + v.m2 * weights,
+                 scaled(s.acc3, shrink) + v.m3 * weights);
 }
 
 fn larger(most: f32, x: vec4f) -> f32 {
@@ -82,71 +111,52 @@ fn give(query: u32, last: u32, split: u32, lane: u32, x: mat4x4f, most: f32, sum
 
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) lane: u32) {
-  _ = &a2;
   let g = group.y;
   let first = g * p.group + group.z * QUERIES;
   let last = (g + 1u) * p.group - 1u;
   let team = lane / LANES;
   let part = lane % LANES;
-  let range = split_range(key_range(0u), group.x, STEP);
-
+  let range = split_range(stored_range(), group.x, STEP);
   if (SPLIT && group.x > 0u && range.x == range.y) {  // combine.wgsl does not read what it would give
     if (lane < QUERIES && first + lane <= last) {
       write_stats((first + lane) * p.splits + group.x, NONE, 0.0);
     }
     return;
   }
-  for (var i = lane; i < QUERIES * PADDED; i += THREADS) {
-    let w = i % PADDED;
-    let x = a1[min(first + i / PADDED, last) * WIDTH + min(w, WIDTH - 1u)];
-    queries[i] = select(vec4f(0.0), x, w < WIDTH);
+  load_queries(first, last, lane);
+  if (OWN && group.x == 0u) {
+    load_own(g, group.z == 0u, lane);
   }
   workgroupBarrier();
 
-  var most = Stat(NONE);
-  var sum = Stat();
-  var acc0 = Block();
-  var acc1 = Block();
-  var acc2 = Block();
-  var acc3 = Block();
+  var s = Softmax(Stat(NONE), Stat(), Block(), Block(), Block(), Block());
   for (var t0 = range.x; t0 < range.y; t0 += STEP) {
     let t = vec4u(t0 + 4u * team) + vec4u(0u, 1u, 2u, 3u);
     let at = (min(t, vec4u(range.y - 1u)) % p.slots * p.kv_heads + g) * WIDTH;
-    let k0 = keys(0u, at, part);
-    let k1 = keys(1u, at, part);
-    let k2 = keys(2u, at, part);
-    let k3 = keys(3u, at, part);
-    let v0 = values(0u, at, part);
-    let v1 = values(1u, at, part);
-    let v2 = values(2u, at, part);
-    let v3 = values(3u, at, part);
-    let score = sum_lanes(scores(0u, k0, part) + scores(1u, k1, part) + scores(2u, k2, part) + scores(3u, k3, part));
-    let x = visible(score, t < vec4u(range.y));
-    let now = most_of(most, x);
-    let shrink = exp(most - now);
-    let weights = weights_of(x, now);
-    most = now;
-    sum = sum * shrink + total_of(weights);
-    acc0 = scaled(acc0, shrink) + v0 * weights;
-    acc1 = scaled(acc1, shrink) + v1 * weights;
-    acc2 = scaled(acc2, shrink) + v2 * weights;
-    acc3 = scaled(acc3, shrink) + v3 * weights;
+    let k = Four(keys(0u, at, part), keys(1u, at, part), keys(2u, at, part), keys(3u, at, part));
+    let v = Four(values(0u, at, part), values(1u, at, part), values(2u, at, part), values(3u, at, part));
+    s = with_four(s, k, v, t < vec4u(range.y), part);
+  }
+  if (OWN && group.x == 0u) {
+    let k = Four(own_key(0u, part), own_key(1u, part), own_key(2u, part), own_key(3u, part));
+    let v = Four(own_value(0u, part), own_value(1u, part), own_value(2u, part), own_value(3u, part));
+    s = with_four(s, k, v, vec4<bool>(team == 0u, false, false, false), part);
   }
 
   if (part == 0u) {
-    team_most[team] = most;
-    team_sum[team] = sum;
+    team_most[team] = s.most;
+    team_sum[team] = s.sum;
   }
   workgroupBarrier();
-  var all_most = team_most[0];
+  var most = team_most[0];
   for (var i = 1u; i < TEAMS; i++) {
-    all_most = max(all_most, team_most[i]);
+    most = max(most, team_most[i]);
   }
-  var all_sum = Stat();
+  var sum = Stat();
   for (var i = 0u; i < TEAMS; i++) {
-    all_sum += team_sum[i] * exp(team_most[i] - all_most);
+    sum += team_sum[i] * exp(team_most[i] - most);
   }
-  let shrink = exp(most - all_most);
-  give_all(first, last, group.x, lane, scaled(acc0, shrink), scaled(acc1, shrink), scaled(acc2, shrink),
-           scaled(acc3, shrink), all_most, all_sum);
+  let shrink = exp(s.most - most);
+  give_all(first, last, group.x, lane, scaled(s.acc0, shrink), scaled(s.acc1, shrink), scaled(s.acc2, shrink),
+           scaled(s.acc3, shrink), most, sum);
 }

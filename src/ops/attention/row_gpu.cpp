@@ -20,7 +20,7 @@ struct Form {  // of row.wgsl
 
   [[nodiscard]] std::uint64_t memory(const Sizes& n) const {
     const std::uint32_t w = width(n), padded = (w + lanes - 1) / lanes * lanes, teams = threads / lanes;
-    return std::uint64_t{16} * (queries * padded + teams * w) + std::uint64_t{8} * queries * teams;
+    return std::uint64_t{16} * ((queries + 2) * padded + teams * w) + std::uint64_t{8} * queries * teams;
   }
 };
 
@@ -38,14 +38,45 @@ Form form_of_parts(const gpu::Capabilities& caps, const Sizes& n) {
 
 std::uint32_t groups(const Sizes& n, const Form& form) { return (n.group + form.queries - 1) / form.queries; }
 
-// To `parts`, or without any to the op's outputs.
-Result<> record_form(const Setup& setup, GpuCall& call, const Sizes& n, const Form& form, std::uint32_t splits,
-                     const PartBuffers& parts) {
-  const DType stored = call.in[1].desc.dtype;
+struct HeadParams : Params {  // of row_heads.wgsl
+  std::uint32_t columns;
+  float position_scale, eps;
+  std::uint32_t all_bits = 0xffffffff;
+  HeadParams(const Params& params, const Row& row)
+      : Params(params),
+        columns(static_cast<std::uint32_t>(row.from.shape()[1] / row.heads->q_norm.shape()[0])),
+        position_scale(row.heads->turn.options().position_scale),
+        eps(row.heads->eps) {}
+};
+
+void add_heads(gpu::Wgsl& source, const RowHeads& heads, DType stored) {
+  const std::string_view access = heads.own ? "read_write" : "read";
+  source.file("ops/attention/row_heads.wgsl")
+      .file("ops/rope/turn.wgsl")
+      .file("ops/elementwise/functions.wgsl")
+      .constant("HALF", heads.turn.half())
+      .constant("FACTORS", heads.factors != nullptr)
+      .constant("OWN", heads.own)
+      .constant("VALUE_NORM", heads.value_norm)
+      .text(heads.turn.table())
+      .text(cat("@group(0) @binding(1) var<storage, ", access, "> b1: array<Stored>;"))
+      .text(cat("@group(0) @binding(3) var<storage, ", access, "> b2: array<Stored>;"))
+      .text(heads.own ? "fn store(at: u32, key: bool, x: Stored) { if (key) { b1[at] = x; } else { b2[at] = x; } }"
+                      : "fn store(at: u32, key: bool, x: Stored) {}")
+      .text(stored == DType::F16 ? "fn narrow(y: vec4f) -> Stored { let x = clamp(y, vec4f(-65504.0), vec4f(65504.0)); "
+                                   "return vec2u(pack2x16float(x.xy), pack2x16float(x.zw)); }"
+                                 : "fn narrow(x: vec4f) -> Stored { return x; }");
+}
+
+// To `parts`, or without any to the row's outputs.
+Result<> record_form(const Setup& setup, GpuCall& call, const Sizes& n, const Row& row, const Form& form,
+                     std::uint32_t splits, const PartBuffers& parts) {
+  const DType stored = row.k.desc.dtype;
+  const RowHeads* heads = row.heads;
   const bool split = parts.sums != nullptr;
   const auto source = [&] {
-    return with_elements("row", n, stored)
-        .enable("subgroups")
+    gpu::Wgsl text = with_elements("row", n, stored);
+    text.enable("subgroups")
         .file("ops/attention/common.wgsl")
         .file("ops/attention/forward.wgsl")
         .file(form.queries == 1 ? "ops/attention/row_one.wgsl" : "ops/attention/row_four.wgsl")
@@ -56,15 +87,30 @@ Result<> record_form(const Setup& setup, GpuCall& call, const Sizes& n, const Fo
         .constant("LANES", form.lanes)
         .constant("WIDTH", width(n))
         .constant("QUERIES", form.queries);
+    if (heads)
+      add_heads(text, *heads, stored);
+    else
+      text.file("ops/attention/bindings.wgsl").file("ops/attention/row_given.wgsl");
+    return text;
   };
-  const std::string key = cat(key_of("row", n, stored), split ? "_split_" : "_", form.threads, "_", form.lanes, "_",
-                              width(n), "_", form.queries);
-  const Ranges ranges(setup, call, 3);
+  std::string key = cat(key_of("row", n, stored), split ? "_split_" : "_", form.threads, "_", form.lanes, "_", width(n),
+                        "_", form.queries);
+  const gpu::Grid grid{splits, n.kv_heads, groups(n, form)};
+  const Params params(setup, n, splits);
+  const gpu::Binding stats = split ? gpu::write(*parts.stats) : write(row.lse);
+  const gpu::Binding result = split ? gpu::write(*parts.sums) : write(row.out);
+  if (!heads)
+    return call.dispatch(key, source,
+                         {read(row.from), read(row.k), read(row.from), read(row.v), stats, row.ranges.positions,
+                          row.ranges.bounds, result},
+                         params, grid);
+  key += cat("_heads_", heads->turn.key(), heads->factors ? "_f" : "", heads->own ? "_own" : "",
+             heads->value_norm ? "_v" : "");
+  const auto cache = [&](const GpuView& view) { return heads->own ? write(view) : read(view); };
   return call.dispatch(key, source,
-                       {read(call.in[0]), read(call.in[1]), read(call.in[0]), read(call.in[2]),
-                        split ? gpu::write(*parts.stats) : write(call.out[1]), ranges.positions, ranges.bounds,
-                        split ? gpu::write(*parts.sums) : write(call.out[0])},
-                       Params(setup, n, splits), {splits, n.kv_heads, groups(n, form)});
+                       {read(row.from), cache(row.k), read(heads->q_norm), cache(row.v), stats, row.ranges.positions,
+                        read(heads->factors ? *heads->factors : row.from), result, read(heads->k_norm)},
+                       HeadParams(params, row), grid);
 }
 
 }  // namespace
@@ -75,19 +121,19 @@ bool has_row_kernel(const gpu::Capabilities& caps, const Sizes& n) {
   return n.kv_heads <= caps.max_workgroups && form_of_parts(caps, n).threads > 0;
 }
 
-Result<> record_row(const Setup& setup, GpuCall& call, const Sizes& n) {
+Result<> record_row(const Setup& setup, GpuCall& call, const Sizes& n, const Row& row) {
   const std::uint32_t span = span_of(setup, n);
-  if (2 * row_bytes(call.in[1].desc.dtype, n.d) * span <= kOneDispatch) {
+  if (2 * row_bytes(row.k.desc.dtype, n.d) * span <= kOneDispatch) {
     const Form form = form_for(call.caps, n, kOneDispatchThreads, 1);
-    return record_form(setup, call, n, form, 1, {});
+    return record_form(setup, call, n, row, form, 1, {});
   }
   const Form form = form_of_parts(call.caps, n);
   const std::uint32_t units = n.kv_heads * groups(n, form);
   const std::uint32_t splits = splits_for(kBusy, units, span, 4 * form.threads / form.lanes);
   auto parts = part_buffers(call, std::uint64_t{n.heads} * splits, n.d, true);
   if (!parts) return failed(parts);
-  if (auto ok = record_form(setup, call, n, form, splits, *parts); !ok) return ok;
-  return combine(call, n, splits, *parts);
+  if (auto ok = record_form(setup, call, n, row, form, splits, *parts); !ok) return ok;
+  return combine(call, n, splits, *parts, row.out, row.lse);
 }
 
 }  // namespace rullama::attention_detail

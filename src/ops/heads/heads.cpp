@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "ops/cpu_call.h"
 #include "ops/gpu_call.h"
+#include "ops/heads/heads_op.h"
 #include "ops/reduce/row_plan.h"
 #include "ops/rope/turn.h"
 
@@ -174,13 +175,20 @@ class HeadsToCache final : public Op {
 
 }  // namespace
 
+std::vector<Var> heads_inputs(const HeadInputs& in) {
+  std::vector<Var> args{in.projected, in.q_norm, in.positions};
+  if (in.cache_k) args.insert(args.end(), {in.k_norm, in.cache_k, in.cache_v});
+  if (in.factors) args.push_back(in.factors);
+  return args;
+}
+
+std::unique_ptr<Op> heads_op(const HeadOptions& options, bool keys, bool factors) {
+  return std::make_unique<HeadsToCache>(options, keys, factors);
+}
+
 Var heads_to_cache(const HeadInputs& in, const HeadOptions& options) {
   if (!in.projected) return {};
-  std::vector<Var> args{in.projected, in.q_norm, in.positions};
-  const bool keys = bool(in.cache_k);
-  if (keys) args.insert(args.end(), {in.k_norm, in.cache_k, in.cache_v});
-  if (in.factors) args.push_back(in.factors);
-  return in.projected.graph()->add(std::make_unique<HeadsToCache>(options, keys, bool(in.factors)), args)[0];
+  return in.projected.graph()->add(heads_op(options, bool(in.cache_k), bool(in.factors)), heads_inputs(in))[0];
 }
 
 }  // namespace rullama

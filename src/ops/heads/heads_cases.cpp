@@ -1,4 +1,5 @@
 #include "base/text.h"
+#include "ops/attention/heads_attention.h"
 #include "ops/heads/heads.h"
 #include "ops/op_cases.h"
 
@@ -45,7 +46,54 @@ OpCase heads_case(DType cache, Size s, Own own, bool factors, bool value_norm, d
   return c;
 }
 
+// The same and attention over the cache.
+OpCase attending(OpCase c, Size s, Own own, bool factors, bool value_norm, std::uint32_t window = 0) {
+  c.op = "heads_attention";
+  if (window) c.shape += cat(" window=", window);
+  const std::uint32_t kv = static_cast<std::uint32_t>(s.kv_heads);
+  if (own == Own::none)
+    for (const std::string_view name : {"cache_k", "cache_v"})
+      c.inputs.push_back(
+          {std::string(name), {*dtype_of_name(c.format), {s.slots, kv, s.d}}, Fill::normal(), true, true});
+  c.build = [=](Graph&, std::span<const Var> in) {
+    HeadInputs heads{.projected = in[0], .q_norm = in[1], .positions = in[2]};
+    const bool keys = own != Own::none;
+    const std::size_t at = keys ? 4 : 3u + factors;
+    if (keys) heads.k_norm = in[3], heads.cache_k = in[4], heads.cache_v = in[5];
+    if (factors) heads.factors = in[keys ? 6 : 3];
+    return std::vector{heads_attention(heads,
+                                       {.n_heads = static_cast<std::uint32_t>(s.heads),
+                                        .n_kv_heads = kv,
+                                        .turn = {.rotated = s.rotated, .base = 10000, .position_scale = 0.5f},
+                                        .value_norm = value_norm},
+                                       in[at], in[at + 1], {.scale = 0.125f, .window = window})};
+  };
+  c.absolute = 1e-4;
+  return c;
+}
+
 }  // namespace
+
+std::vector<OpCase> heads_attention_cases() {
+  using enum Own;
+  std::vector<OpCase> cases;
+  const auto test = [&](DType cache, Size s, Own own, bool factors, bool value_norm, std::uint32_t window = 0) {
+    cases.push_back(attending(heads_case(cache, s, own, factors, value_norm), s, own, factors, value_norm, window));
+  };
+  for (const DType cache : {DType::F32, DType::F16}) {
+    test(cache, {1, 4, 1, 64, 40, 64, 0}, keys_and_values, false, false);  // nothing but itself
+    test(cache, {1, 6, 2, 64, 40, 32, 30}, keys_and_values, true, true);
+    test(cache, {1, 8, 4, 64, 33, 64, 1000}, keys, false, true, 33);           // over a full ring
+    test(cache, {1, 7, 1, 64, 2100, 64, 2050}, keys_and_values, false, true);  // in parts
+    test(cache, {1, 3, 3, 64, 2100, 16, 70}, keys, true, false);
+    test(cache, {1, 5, 1, 64, 50, 64, 44}, none, true, false);
+    test(cache, {1, 4, 2, 64, 50, 12, 44}, keys_and_values, false, false);  // half of what turns is no multiple of 4
+    test(cache, {3, 4, 2, 64, 50, 64, 40}, keys_and_values, false, true, 16);
+    test(cache, {3, 4, 2, 64, 50, 64, 40}, none, false, true);
+  }
+  test(DType::F32, {0, 4, 2, 64, 50, 64, 40}, keys_and_values, false, true);
+  return cases;
+}
 
 std::vector<OpCase> heads_cases() {
   using enum Own;

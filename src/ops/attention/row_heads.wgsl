@@ -1,0 +1,143 @@
+// row.wgsl with queries, and the row's own key and value where OWN, out of its projections: RMS norm and rotary positions
+// as in heads.wgsl. Every workgroup makes what it needs; one per key/value head writes the key and value to the cache, to
+// a slot that the others do not read. The host gives b1 and b2, store(), narrow(), which makes a Stored,
+// OWN, VALUE_NORM, and HALF, a multiple of 4, with what turn.wgsl needs.
+
+struct Params {
+  rows: u32,
+  heads: u32,
+  kv_heads: u32,
+  slots: u32,
+  window: u32,
+  splits: u32,
+  scale: f32,
+  threads: u32,
+  width: u32,
+  group: u32,
+  mask: u32,
+  columns: u32,  // heads in `projected`
+  position_scale: f32,
+  eps: f32,
+  all_bits: u32,  // 0xffffffff
+}
+
+const bounds = array<u32, 1>(0u);
+
+@group(0) @binding(0) var<storage, read> projected: array<vec4f>;
+@group(0) @binding(2) var<storage, read> q_norm: array<vec4f>;
+@group(0) @binding(5) var<storage, read> positions: array<u32>;
+@group(0) @binding(6) var<storage, read> factors: array<f32>;
+@group(0) @binding(7) var<storage, read_write> result: array<Result>;
+@group(0) @binding(8) var<storage, read> k_norm: array<vec4f>;
+@group(0) @binding(9) var<uniform> p: Params;
+
+const FOURS = HALF / 4u;  // elements of a half that turns
+
+var<workgroup> own: array<vec4f, 2u * PADDED>;  // key, value
+
+fn stored_range() -> vec2u {
+  let range = key_range(0u);
+  return vec2u(range.x, range.y - select(0u, 1u, OWN));
+}
+
+fn square(head: u32, piece: u32, part: u32) -> f32 {
+  let w = piece * LANES + part;
+  if (piece >= PIECES || w >= WIDTH) {
+    return 0.0;
+  }
+  let x = projected[head * WIDTH + w];
+  return dot(x, x);
+}
+
+// 1 / root mean square of a head of `projected`.
+fn inverse_of(head: u32, part: u32) -> f32 {
+  let squares = square(head, 0u, part) + square(head, 1u, part) + square(head, 2u, part) + square(head, 3u, part);
+  return 1.0 / sqrt(subgroupAdd(squares) / f32(4u * WIDTH) + p.eps);
+}
+
+fn normed(head: u32, w: u32, inverse: f32, key: bool) -> vec4f {
+  let x = projected[head * WIDTH + w] * inverse;
+  if (key) {
+    return x * k_norm[w];
+  }
+  return x * q_norm[w];
+}
+
+// Element w of a query or key.
+fn turned(head: u32, w: u32, inverse: f32, key: bool, position: u32) -> vec4f {
+  let x = normed(head, w, inverse, key);
+  if (w >= 2u * FOURS) {
+    return x;
+  }
+  let i = w % FOURS * 4u;
+  let t0 = turn_of(i, position);
+  let t1 = turn_of(i + 1u, position);
+  let t2 = turn_of(i + 2u, position);
+  let t3 = turn_of(i + 3u, position);
+  let cosine = vec4f(t0.x, t1.x, t2.x, t3.x);
+  let sine = vec4f(t0.y, t1.y, t2.y, t3.y);
+  if (w >= FOURS) {
+    return normed(head, w - FOURS, inverse, key) * sine + x * cosine;
+  }
+  return x * cosine - normed(head, w + FOURS, inverse, key) * sine;
+}
+
+fn load_queries(first: u32, last: u32, lane: u32) {
+  _ = &factors;
+  _ = &k_norm;
+  let part = lane % LANES;
+  for (var q0 = 0u; q0 < QUERIES; q0 += TEAMS) {
+    let q = q0 + lane / LANES;
+    let head = min(first + q, last);
+    let inverse = inverse_of(head, part);
+    for (var w = part; w < PADDED && q < QUERIES; w += LANES) {
+      var x = vec4f(0.0);
+      if (w < WIDTH) {
+        x = turned(head, w, inverse, false, positions[0]);
+      }
+      queries[q * PADDED + w] = x;
+    }
+  }
+}
+
+fn load_own(g: u32, writes: bool, lane: u32) {
+  let part = lane % LANES;
+  let team = lane / LANES;
+  let key = p.heads + g;
+  let value = select(key, key + p.kv_heads, p.columns > p.heads + p.kv_heads);
+  let at = (positions[0] % p.slots * p.kv_heads + g) * WIDTH;
+  let key_inverse = inverse_of(key, part);
+  let value_inverse = select(1.0, inverse_of(value, part), VALUE_NORM);
+  // the key by the first subgroup, the value by the second one where there are two
+  for (var w = part; w < WIDTH; w += LANES) {
+    if (team == 0u) {
+      let x = narrow(turned(key, w, key_inverse, true, positions[0]));
+      own[w] = wide(x);
+      if (writes) {
+        store(at + w, true, x);
+      }
+    }
+    if (team == TEAMS - 1u) {
+      let x = narrow(projected[value * WIDTH + w] * value_inverse);
+      own[PADDED + w] = wide(x);
+      if (writes) {
+        store(at + w, false, x);
+      }
+    }
+  }
+}
+
+fn own_column(at: u32, piece: u32, part: u32) -> mat4x4f {
+  let w = piece * LANES + part;
+  if (piece >= PIECES || w >= WIDTH) {
+    return mat4x4f();
+  }
+  let none = vec4f(0.0);
+  return mat4x4f(own[at + w], none, none, none);
+}
+fn own_key(piece: u32, part: u32) -> mat4x4f {
+  return own_column(0u, piece, part);
+}
+fn own_value(piece: u32, part: u32) -> mat4x4f {
+  return own_column(PADDED, piece, part);
+}
