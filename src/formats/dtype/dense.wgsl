@@ -19,6 +19,20 @@ fn decode32(row: u32, block: u32) -> Values32 {
   return values;
 }
 
+// A block whose quads a loop reads one after the other.
+struct Open32 {
+  row: u32,
+  first: u32,  // quad of the row
+}
+
+fn open32(row: u32, block: u32) -> Open32 {
+  return Open32(row, block * 8u);
+}
+
+fn next4(b: ptr<function, Open32>, quad: u32) -> vec4f {
+  return decode4((*b).row, (*b).first + quad);
+}
+
 // ALIGNED: every row starts at a multiple of 16 bytes.
 fn row_start(row: u32) -> u32 {
   return min(row, p.w.rows - 1u) * p.w.row_words;

@@ -30,6 +30,21 @@ fn decode4(row: u32, quad: u32) -> vec4f {
   return decode32(row, quad / 8u).quads[quad % 8u];
 }
 
+// A block whose quads 0, 1, ... a loop decodes one after the other. The words move up, so that the next one is always the
+// first: words that are chosen when the loop runs lie in memory.
+alias Open32 = Block32;
+
+fn open32(row: u32, block: u32) -> Open32 {
+  return unpack32(block_at(row, block));
+}
+
+fn next4(b: ptr<function, Open32>, quad: u32) -> vec4f {
+  let now = *b;
+  *b = Open32(vec4u(now.low.yzw, now.high.x), vec4u(now.high.yzw, 0u), select(now.scale, now.scale.yy, quad == 3u),
+              now.offset);
+  return signed_bytes(now.low.x) * now.scale.x + now.offset;
+}
+
 // --- for the types' files
 
 // Half number `index` of a plane of halves.

@@ -7,11 +7,6 @@
 namespace rullama {
 namespace {
 
-// From how many rows of x on tiles pay on a real GPU.
-constexpr std::uint64_t kTileRows = 9;
-
-bool tiles_pay(const GpuCall& call, std::uint64_t rows) { return !call.caps.is_cpu() && rows >= kTileRows; }
-
 // `next` begins where `part` ends.
 bool follows(const GpuView& w, const GpuPart& part, const GpuView& next) {
   return next.desc.dtype == w.desc.dtype && next.shape().back() == w.shape().back() && next.parts.size() == 1 &&
@@ -31,6 +26,28 @@ Run leading_run(std::span<const GpuView> weights) {
   return run;
 }
 
+// What a kernel of x w^T reads in place of x: of rows [row0, row1) of w, `n` of them at a time.
+Result<RowInputs> forward_inputs(GpuCall& call, ForwardKernel kernel, const GpuView& x, const GpuView& w,
+                                 std::uint64_t row0, std::uint64_t row1, std::uint64_t n) {
+  switch (kernel) {
+    case ForwardKernel::rows:
+      return record_inputs(call, x, w.desc.dtype, rows_shape(call.caps, n, x.shape().back(), x.shape().rows()));
+    case ForwardKernel::tiles: return record_tile_inputs(call, x, w, false, row0, row1);
+    case ForwardKernel::broadcast: break;
+  }
+  return RowInputs{};
+}
+
+Result<> record_forward(GpuCall& call, ForwardKernel kernel, const ProductBuffers& b, const GpuPart& part,
+                        const ProductParams& params, const RowInputs& inputs) {
+  switch (kernel) {
+    case ForwardKernel::rows: return record_rows(call, b, part, params, inputs);
+    case ForwardKernel::tiles: return record_tiles(call, b, part, params, inputs, false, false);
+    case ForwardKernel::broadcast: break;
+  }
+  return record_broadcast(call, b, part, params);
+}
+
 ProductParams params_of(const GpuView& x, const GpuView& y) {
   ProductParams params;
   params.m = static_cast<std::uint32_t>(y.shape().rows());
@@ -44,16 +61,14 @@ ProductParams params_of(const GpuView& x, const GpuView& y) {
 Result<> record_concat(GpuCall& call, const GpuView& x, std::span<const GpuView> weights, const GpuView& y) {
   if (y.shape().elements() == 0) return {};
   ProductParams params = params_of(x, y);
+  const ForwardKernel kernel = forward_kernel(call.caps, params.m);
   std::uint64_t column = 0;
   while (!weights.empty()) {
     const GpuView& w = weights[0];
     const Run run = leading_run(weights);
     weights = weights.subspan(run.count);
     const std::span<const GpuPart> parts = run.count == 1 ? w.parts : std::span<const GpuPart>(&run.part, 1);
-    const bool tiles = tiles_pay(call, params.m);
-    auto inputs =
-        tiles ? record_tile_inputs(call, x, w, false, 0, w.shape().rows())
-              : record_inputs(call, x, w.desc.dtype, rows_shape(call.caps, parts[0].rows, w.shape().back(), params.m));
+    auto inputs = forward_inputs(call, kernel, x, w, 0, w.shape().rows(), parts[0].rows);
     if (!inputs) return failed(inputs);
     for (const GpuPart& part : parts) {
       params.w = weight_params(w, part);
@@ -61,9 +76,7 @@ Result<> record_concat(GpuCall& call, const GpuView& x, std::span<const GpuView>
       params.first = static_cast<std::uint32_t>(column);
       column += part.rows;
       if (part.rows == 0) continue;
-      auto ok = tiles ? record_tiles(call, {x, w, y}, part, params, *inputs, false, false)
-                      : record_rows(call, {x, w, y}, part, params, *inputs);
-      if (!ok) return ok;
+      if (auto ok = record_forward(call, kernel, {x, w, y}, part, params, *inputs); !ok) return ok;
     }
   }
   return {};
@@ -72,7 +85,8 @@ Result<> record_concat(GpuCall& call, const GpuView& x, std::span<const GpuView>
 Result<> record_gated(GpuCall& call, const GpuView& x, std::span<const GpuView> weights, const GpuView& y) {
   if (y.shape().elements() == 0) return {};
   const Run both = leading_run(weights);
-  if (both.count < 2 || weights[0].desc != weights[1].desc || tiles_pay(call, x.shape().rows())) {
+  if (both.count < 2 || weights[0].desc != weights[1].desc ||
+      forward_kernel(call.caps, x.shape().rows()) != ForwardKernel::rows) {
     // the first two places of scratch memory belong to the products
     auto halves = call.scratch(2, TensorDesc{DType::F32, {y.shape().rows(), 2 * y.shape().back()}});
     if (!halves) return failed(halves);
@@ -139,13 +153,14 @@ Result<> record_product(GpuCall& call, const ProductGpu& p) {
   params.scale = p.scale;
   const ProductBuffers buffers{.x = x, .w = w, .y = y, .plus = p.added ? &call.in[2] : nullptr, .alone = true};
 
-  const bool tiles = forward ? tiles_pay(call, params.m) : !call.caps.is_cpu();
+  const ForwardKernel kernel = forward_kernel(call.caps, params.m);
+  const bool tiles = !call.caps.is_cpu();  // of the other kinds
   const std::uint64_t row0 = outer ? 0 : p.row0, row1 = outer ? w.shape().rows() : p.row1;
   Result<RowInputs> inputs = RowInputs{};
-  if (forward && !tiles)
-    inputs = record_inputs(call, x, w.desc.dtype, rows_shape(call.caps, params.n, x.shape().back(), params.m));
+  if (forward)
+    inputs = forward_inputs(call, kernel, x, w, row0, row1, params.n);
   else if (tiles && !outer)
-    inputs = record_tile_inputs(call, x, w, !forward, row0, row1);
+    inputs = record_tile_inputs(call, x, w, true, row0, row1);
   if (!inputs) return failed(inputs);
   bool begun = false;
   for (const GpuPart& part : w.parts) {
@@ -159,9 +174,9 @@ Result<> record_product(GpuCall& call, const ProductGpu& p) {
     params.first = from < to ? static_cast<std::uint32_t>(from - row0) : 0;
     params.plus = !forward && begun ? 2 : p.added ? 1 : 0;
     begun = true;
-    auto ok = forward && !tiles ? record_rows(call, buffers, part, params, *inputs)
-              : tiles           ? record_tiles(call, buffers, part, params, *inputs, !forward, outer)
-                                : record_columns(call, buffers, part, params, outer);
+    auto ok = forward ? record_forward(call, kernel, buffers, part, params, *inputs)
+              : tiles ? record_tiles(call, buffers, part, params, *inputs, true, outer)
+                      : record_columns(call, buffers, part, params, outer);
     if (!ok) return ok;
   }
   return {};

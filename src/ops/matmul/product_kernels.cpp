@@ -53,6 +53,20 @@ std::string form_key(RowInputs::Form form, std::uint32_t blocks) {
 
 }  // namespace
 
+namespace {
+
+constexpr std::uint32_t kBroadcastBatch = 16;  // rows of x that a thread of broadcast.wgsl does
+
+}  // namespace
+
+ForwardKernel forward_kernel(const gpu::Capabilities& caps, std::uint64_t m) {
+  constexpr std::uint64_t kTileRows = 9, kBroadcastRows = 5;  // from which they pay
+  if (!caps.is_cpu()) return m >= kTileRows ? ForwardKernel::tiles : ForwardKernel::rows;
+  const bool known = caps.subgroups && caps.subgroup_min == caps.subgroup_max && caps.subgroup_max > 0 &&
+                     kBroadcastBatch % caps.subgroup_max == 0;
+  return known && m >= kBroadcastRows ? ForwardKernel::broadcast : ForwardKernel::rows;
+}
+
 RowsShape rows_shape(const gpu::Capabilities& caps, std::uint64_t n, std::uint64_t k, std::uint64_t m) {
   const bool known = caps.subgroups && caps.subgroup_min == caps.subgroup_max && caps.subgroup_max <= 64;
   const std::uint32_t batch = m <= 1 ? 1 : m <= 2 ? 2 : m <= 4 ? 4 : 8;
@@ -133,6 +147,25 @@ Result<> record_rows(GpuCall& call, const ProductBuffers& b, const GpuPart& part
           b.step && b.step->scale ? "_scaled" : "", aligned ? "_" : "_x_odd_", shape.lanes, shape.subgroup ? "s_" : "_",
           shape.teams, "_", shape.parts, "_", shape.rows, "_", shape.batch);
   return dispatch(call, key, source, b, part, params, inputs, params.tiles * pieces(params.m, shape.batch));
+}
+
+Result<> record_broadcast(GpuCall& call, const ProductBuffers& b, const GpuPart& part, ProductParams params) {
+  constexpr std::uint32_t kThreads = 32, kRows = 4;
+  const std::uint32_t lanes = call.caps.subgroup_max;
+  const bool aligned = params.x_stride % 4 == 0;
+  params.tiles = static_cast<std::uint32_t>(pieces(params.m, kBroadcastBatch));
+  const auto source = [&] {
+    return product_source("ops/matmul/broadcast.wgsl", b.w.desc, false)
+        .enable("subgroups")
+        .constant("X_ALIGNED", aligned)
+        .constant("THREADS", kThreads)
+        .constant("ROWS", kRows)
+        .constant("BATCH", kBroadcastBatch)
+        .constant("LANES", lanes)
+        .constant("LOADS", kBroadcastBatch / lanes);
+  };
+  const std::string key = cat("matmul_broadcast_", weight_key(b.w.desc), aligned ? "" : "_x_odd");
+  return dispatch(call, key, source, b, part, params, {}, params.tiles * pieces(params.rows, kThreads * kRows));
 }
 
 Result<> record_columns(GpuCall& call, const ProductBuffers& b, const GpuPart& part, ProductParams params,

@@ -35,6 +35,10 @@ struct ProductBuffers {
   bool alone = false;               // no other product of this node uses scratch memory
 };
 
+// How x w^T is done for `m` rows of x.
+enum class ForwardKernel : std::uint8_t { rows, tiles, broadcast };
+[[nodiscard]] ForwardKernel forward_kernel(const gpu::Capabilities& caps, std::uint64_t m);
+
 // How many threads do what in rows.wgsl.
 struct RowsShape {
   std::uint32_t lanes, teams, parts, rows, batch;
@@ -69,6 +73,9 @@ struct RowInputs {
 // One part of w, `params` complete but for `tiles`.
 [[nodiscard]] Result<> record_rows(GpuCall& call, const ProductBuffers& b, const GpuPart& part, ProductParams params,
                                    const RowInputs& inputs);
+// By broadcast.wgsl.
+[[nodiscard]] Result<> record_broadcast(GpuCall& call, const ProductBuffers& b, const GpuPart& part,
+                                        ProductParams params);
 [[nodiscard]] Result<> record_columns(GpuCall& call, const ProductBuffers& b, const GpuPart& part, ProductParams params,
                                       bool x_transposed);
 [[nodiscard]] Result<> record_tiles(GpuCall& call, const ProductBuffers& b, const GpuPart& part, ProductParams params,

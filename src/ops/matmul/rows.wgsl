@@ -1,6 +1,6 @@
-// Products row by row of w: few rows of x, and all products on CPU drivers. A team of LANES threads does ROWS rows of w
-// for BATCH rows of x, each lane every LANES-th block; TEAMS teams make a workgroup. Of long rows PARTS teams do every
-// PARTS-th run of LANES blocks each. LANES == 1 needs no barrier.
+// Products row by row of w: few rows of x, and experts. A team of LANES threads does ROWS rows of w for BATCH rows of x,
+// each lane every LANES-th block; TEAMS teams make a workgroup. Of long rows PARTS teams do every PARTS-th run of LANES
+// blocks each. LANES == 1 needs no barrier.
 
 var<workgroup> of_team: array<f32, TEAMS>;
 
