@@ -72,7 +72,8 @@ RowsShape rows_shape(const gpu::Capabilities& caps, std::uint64_t n, std::uint64
   const std::uint32_t batch = m <= 1 ? 1 : m <= 2 ? 2 : m <= 4 ? 4 : 8;
   if (caps.is_cpu()) {
     const std::uint32_t lanes = known ? caps.subgroup_max : 1;
-    return {lanes, 64 / lanes, 1, 1, std::min(batch, 4u), known};
+    const std::uint32_t rows = batch == 1 ? 8 : 1;  // loads are what takes time there, those of x as well
+    return {lanes, 64 / lanes, 1, rows, std::min(batch, 4u), known};
   }
   // more rows for a team, which then reads x less often, as soon as there are enough of them for the whole device
   const std::uint32_t rows = n >= 16384 ? 4 : n >= 4096 ? 2 : 1;
