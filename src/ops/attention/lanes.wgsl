@@ -1,7 +1,7 @@
 // Any job without barriers: one thread does one row, over one run of its partners. Loops over the width have no constant
 // bound: CPU drivers would unroll them, which takes seconds. From the host: THREADS; CAPACITY, at least the width.
 
-const BLOCK = 4u;  // partners scored together
+const BLOCK = 8u;  // partners scored together
 
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,
