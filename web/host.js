@@ -2,7 +2,7 @@
 // `memory` gives the program's WebAssembly.Memory. It may grow during a wait, so every use makes its view anew.
 
 // Those that return a promise: to the program they are blocking calls (wasm.js).
-export const waiting = new Set(['adapters', 'device_open', 'buffer_create', 'buffer_read', 'pipeline_create', 'idle',
+export const waiting = new Set(['adapters', 'device_open', 'buffer_create', 'read_finish', 'pipeline_create', 'idle',
   'timing_read', 'file_open', 'yield']);
 
 // Matrix units are left out: browsers have them behind a flag, and do not agree on how WGSL spells them.
@@ -12,7 +12,7 @@ const FEATURES = {
 const LIMITS = ['maxBufferSize', 'maxStorageBufferBindingSize', 'maxStorageBuffersPerShaderStage',
   'maxComputeWorkgroupStorageSize', 'maxComputeInvocationsPerWorkgroup', 'maxComputeWorkgroupSizeX',
   'maxComputeWorkgroupSizeY', 'maxComputeWorkgroupSizeZ', 'maxComputeWorkgroupsPerDimension'];
-const READBACK = 16 << 20;     // bytes fetched from a device at a time
+const READBACKS = 4;           // buffers for them that are kept
 const TIMED_DISPATCHES = 2048; // WebGPU allows 4096 queries in a set
 const BIND_ENTRY = 32;         // sizeof(BindEntry)
 const NO_GPU = 'this browser offers no WebGPU adapter';
@@ -24,7 +24,7 @@ const needsPump = typeof navigator !== 'undefined' && /Firefox\//.test(navigator
 // A device and what belongs to it: the first error, the open encoder and pass, read-back memory, time stamps.
 class Gpu {
   constructor(adapter, device) {
-    Object.assign(this, { adapter, device, error: '', lost: '', encoder: null, pass: null, staging: null, timing: null });
+    Object.assign(this, { adapter, device, error: '', lost: '', encoder: null, pass: null, staging: [], timing: null });
     device.onuncapturederror = (event) => this.fail(event.error);
     device.lost.then((info) => { this.lost = info.reason === 'destroyed' ? '' : `the GPU device was lost: ${info.message}`; });
   }
@@ -80,23 +80,31 @@ class Gpu {
     this.pass.dispatchWorkgroups(x, y, z);
     if (timed) this.endPass();
   }
-  // Copies a range of `buffer` out and hands it to `use` as an ArrayBuffer that is valid during that call.
-  async read(buffer, at, bytes, use) {
-    if (!this.staging || this.staging.size < bytes) {
-      this.staging?.destroy();
-      const size = Math.max(bytes, 65536);
-      this.staging = await this.guarded(() => this.device.createBuffer({ size, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST }));
-      if (!this.staging) return 0;
-    }
+  // Copies a range of `buffer` out; finishRead hands it to `use` as an ArrayBuffer that is valid during that call.
+  startRead(buffer, at, bytes) {
+    const kept = this.staging.findIndex((s) => s.size >= bytes);
+    const staging = kept >= 0 ? this.staging.splice(kept, 1)[0]
+      : this.device.createBuffer({ size: Math.max(bytes, 65536), usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST });
+    const encoder = this.device.createCommandEncoder();
+    encoder.copyBufferToBuffer(buffer, at, staging, 0, bytes);
+    this.device.queue.submit([encoder.finish()]);
+    const mapped = staging.mapAsync(GPUMapMode.READ, 0, bytes);
+    mapped.catch(() => {});  // it is looked at when the read is finished
+    return { staging, bytes, mapped };
+  }
+  async finishRead({ staging, bytes, mapped }, use) {
     try {
-      const encoder = this.device.createCommandEncoder();
-      encoder.copyBufferToBuffer(buffer, at, this.staging, 0, bytes);
-      this.device.queue.submit([encoder.finish()]);
-      await this.settle(this.staging.mapAsync(GPUMapMode.READ, 0, bytes));
-      use(this.staging.getMappedRange(0, bytes));
-      this.staging.unmap();
+      await this.settle(mapped);
+      use(staging.getMappedRange(0, bytes));
+      staging.unmap();
+      this.staging.push(staging);
+      if (this.staging.length > READBACKS) {
+        this.staging.sort((a, b) => b.size - a.size);
+        this.staging.pop().destroy();
+      }
       return 1;
     } catch (error) {
+      staging.destroy();
       return this.fail(this.lost || error);
     }
   }
@@ -208,15 +216,17 @@ export function makeHost(memory) {
         gpu.fail(error);
       }
     },
-    async buffer_read(device, buffer, at, target, bytes) {
+    read_start(device, buffer, at, bytes) {
       const gpu = objects[device];
-      for (let done = 0; done < bytes; done += READBACK) {
-        const n = Math.min(READBACK, bytes - done);
-        const ok = await gpu.read(objects[buffer], at + done, n, (range) => view(target + done, n).set(new Uint8Array(range)));
-        if (!ok) return 0;
+      try {
+        return keep(gpu.startRead(objects[buffer], at, bytes));
+      } catch (error) {
+        return gpu.fail(error);
       }
-      return 1;
     },
+    read_finish: (device, read, target) => read
+      ? objects[device].finishRead(drop(read), (range) => target && view(target, range.byteLength).set(new Uint8Array(range)))
+      : 0,
 
     async pipeline_create(device, wgsl, length, labelAt, labelLength) {
       const gpu = objects[device], code = text(wgsl, length), label = text(labelAt, labelLength);
@@ -295,7 +305,7 @@ export function makeHost(memory) {
       commands.resolveQuerySet(gpu.timing.set, 0, 2 * count, stamps, 0);
       gpu.device.queue.submit([commands.finish()]);
       gpu.stopTiming();
-      const ok = await gpu.read(stamps, 0, bytes, (range) => {
+      const ok = await gpu.finishRead(gpu.startRead(stamps, 0, bytes), (range) => {
         const ticks = new BigUint64Array(range), given = Math.min(count, capacity);
         const times = new DataView(memory().buffer, out, 8 * given);
         for (let i = 0; i < given; i++) times.setFloat64(8 * i, Number(ticks[2 * i + 1] - ticks[2 * i]), true);

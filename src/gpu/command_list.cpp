@@ -108,9 +108,10 @@ struct CommandList::Impl {
     for (const Handle made : encoded) rullama_host_commands_release(device->handle_, made);
     encoded.clear();
   }
-  // The commands that are submitted together, from `begin` on: as many again as there were before them.
-  [[nodiscard]] std::span<const Command> piece(std::size_t begin) const {
-    const std::size_t wanted = std::clamp(begin, kFirstCommands, kMostCommands);
+  // The commands that are submitted together, from `begin` on: as many again as there were before them, or, where the
+  // GPU has other work until then, as many as possible.
+  [[nodiscard]] std::span<const Command> piece(std::size_t begin, bool queued) const {
+    const std::size_t wanted = queued ? kMostCommands : std::clamp(begin, kFirstCommands, kMostCommands);
     return std::span(commands).subspan(begin, std::min(wanted, commands.size() - begin));
   }
 };
@@ -217,12 +218,12 @@ Result<> CommandList::add_copy(const Buffer& src, std::uint64_t src_at, const Bu
   return {};
 }
 
-Result<> CommandList::submit() {
+Result<> CommandList::submit(bool queued) {
   if (auto ok = impl_->upload(); !ok) return ok;
   const Handle device = impl_->device->handle_;
   const auto encode_all = [&](auto&& take) {
     for (std::size_t at = 0; at < size();) {
-      const auto piece = impl_->piece(at);
+      const auto piece = impl_->piece(at, queued);
       take(impl_->encode(piece));
       at += piece.size();
     }
@@ -243,7 +244,7 @@ Result<std::vector<KernelTime>> CommandList::submit_timed() {
   std::vector<KernelTime> times;
   std::vector<double> nanoseconds;
   for (std::size_t at = 0; at < size();) {
-    const auto piece = impl.piece(at);
+    const auto piece = impl.piece(at, true);
     at += piece.size();
     const std::size_t first = times.size();
     for (const Impl::Command& c : piece)

@@ -72,8 +72,9 @@ class CommandList {
 
   // Uploads new parameters, encodes all commands and submits them in order. From the second time on the commands
   // are then encoded again, ahead of the next call, while the GPU works. Does not wait: what goes wrong on the GPU is
-  // reported by Device::wait or read.
-  [[nodiscard]] Result<> submit();
+  // reported by Device::wait or read. `queued`: the GPU has other work until then, so nothing is gained by an early
+  // start.
+  [[nodiscard]] Result<> submit(bool queued = false);
   // Submits with time stamps and gives the time of each kernel that ran, in order. Waits.
   [[nodiscard]] Result<std::vector<KernelTime>> submit_timed();
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "gpu/command_list.h"
 
 namespace rullama::gpu {
 
@@ -146,6 +147,31 @@ Buffer::~Buffer() {
 
 Kernel::~Kernel() { rullama_host_pipeline_release(device_->handle_, handle_); }
 
+// --- Reading
+
+Reading::Reading(Reading&& other) noexcept
+    : device_(std::move(other.device_)), handle_(std::exchange(other.handle_, 0)), bytes_(other.bytes_) {}
+Reading& Reading::operator=(Reading&& other) noexcept {
+  std::swap(device_, other.device_);
+  std::swap(handle_, other.handle_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+Reading::~Reading() {
+  if (handle_) (void)rullama_host_read_finish(device_->handle_, handle_, nullptr);
+}
+
+Result<> Reading::finish(std::span<std::byte> out) {
+  if (bytes_ == 0) return {};
+  if (out.size() != bytes_)
+    return fail(ErrorCode::device, cat(bytes_, " bytes were read, ", out.size(), " are asked for"));
+  const Handle handle = std::exchange(handle_, 0);
+  if (handle && rullama_host_read_finish(device_->handle_, handle, out.data())) return device_->check("earlier work");
+  auto why = device_->check("reading results");
+  if (why) return fail(ErrorCode::device, cat("reading results failed on ", device_->capabilities().name));
+  return why;
+}
+
 // --- Device
 
 struct Device::Impl {
@@ -205,15 +231,32 @@ Result<> Device::write(const Buffer& buffer, std::uint64_t at, std::span<const s
 }
 
 Result<> Device::read(const Buffer& buffer, std::uint64_t at, std::span<std::byte> out) {
-  if (at % 4 || out.size() % 4 || at > buffer.bytes_ || out.size() > buffer.bytes_ - at)
+  constexpr std::size_t kMost = 16u << 20;  // bytes on their way at a time
+  do {
+    const std::size_t n = std::min(out.size(), kMost);
+    auto reading = start_read(buffer, at, n);
+    if (!reading) return failed(reading);
+    if (auto ok = reading->finish(out.first(n)); !ok) return ok;
+    at += n;
+    out = out.subspan(n);
+  } while (!out.empty());
+  return {};
+}
+
+Result<Reading> Device::start_read(const Buffer& buffer, std::uint64_t at, std::uint64_t bytes) {
+  if (at % 4 || bytes % 4 || at > buffer.bytes_ || bytes > buffer.bytes_ - at)
     return fail(ErrorCode::device,
-                cat("a read of ", out.size(), " bytes at ", at, " does not fit a buffer of ", buffer.bytes_));
-  if (out.empty()) return {};
-  if (rullama_host_buffer_read(handle_, buffer.handle_, static_cast<double>(at), out.data(), out.size()))
-    return check("earlier work");
-  auto why = check("reading results");
-  if (why) return fail(ErrorCode::device, cat("reading results failed on ", capabilities_.name));
-  return why;
+                cat("a read of ", bytes, " bytes at ", at, " does not fit a buffer of ", buffer.bytes_));
+  const Handle handle =
+      bytes ? rullama_host_read_start(handle_, buffer.handle_, static_cast<double>(at), bytes) : Handle{};
+  return Reading(shared_from_this(), handle, bytes);
+}
+
+Result<> Device::copy(const Buffer& src, std::uint64_t src_at, const Buffer& dst, std::uint64_t dst_at,
+                      std::uint64_t bytes) {
+  CommandList list(shared_from_this());
+  if (auto ok = list.add_copy(src, src_at, dst, dst_at, bytes); !ok) return ok;
+  return list.submit();
 }
 
 Result<> Device::wait() {

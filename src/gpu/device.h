@@ -39,6 +39,24 @@ class Buffer {
   std::uint64_t bytes_ = 0;
 };
 
+// Bytes that are on their way from a buffer.
+class Reading {
+ public:
+  Reading(Reading&& other) noexcept;
+  Reading& operator=(Reading&& other) noexcept;
+  ~Reading();
+  // Waits, and writes them to `out`, which has their number. Once.
+  [[nodiscard]] Result<> finish(std::span<std::byte> out);
+
+ private:
+  friend class Device;
+  Reading(std::shared_ptr<Device> device, host::Handle handle, std::uint64_t bytes)
+      : device_(std::move(device)), handle_(handle), bytes_(bytes) {}
+  std::shared_ptr<Device> device_;
+  host::Handle handle_ = 0;
+  std::uint64_t bytes_ = 0;
+};
+
 // A compiled WGSL program with entry point `main`.
 class Kernel {
  public:
@@ -77,6 +95,11 @@ class Device : public std::enable_shared_from_this<Device> {
   [[nodiscard]] Result<> write(const Buffer& buffer, std::uint64_t at, std::span<const std::byte> data);
   // Waits for all submitted work first.
   [[nodiscard]] Result<> read(const Buffer& buffer, std::uint64_t at, std::span<std::byte> out);
+  // Fetches as many bytes as the work submitted so far leaves them; more may be submitted meanwhile.
+  [[nodiscard]] Result<Reading> start_read(const Buffer& buffer, std::uint64_t at, std::uint64_t bytes);
+  // Between different buffers, in multiples of 4 bytes. Ordered with submissions.
+  [[nodiscard]] Result<> copy(const Buffer& src, std::uint64_t src_at, const Buffer& dst, std::uint64_t dst_at,
+                              std::uint64_t bytes);
   // Waits for all submitted work and reports the first error since the last report.
   [[nodiscard]] Result<> wait();
 
@@ -94,6 +117,7 @@ class Device : public std::enable_shared_from_this<Device> {
  private:
   friend class Buffer;
   friend class Kernel;
+  friend class Reading;
   friend class CommandList;
   explicit Device(host::Handle handle);
   [[nodiscard]] const Kernel* find_kernel(std::string_view key) const;

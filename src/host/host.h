@@ -62,9 +62,11 @@ RULLAMA_HOST(buffer_release) void rullama_host_buffer_release(Handle device, Han
 // Ordered with submissions. `bytes` is a multiple of 4, `at` too.
 RULLAMA_HOST(buffer_write)
 void rullama_host_buffer_write(Handle device, Handle buffer, double at, const void* src, std::size_t bytes);
-// After all submitted work; 1 if it went well.                                                             [waits]
-RULLAMA_HOST(buffer_read)
-int rullama_host_buffer_read(Handle device, Handle buffer, double at, void* dst, std::size_t bytes);
+// Fetches bytes as the work submitted so far leaves them; more may be submitted before they are there. Each read is
+// finished once: 1 if it went well and the bytes are in `dst`; null: they are not wanted.       [read_finish waits]
+RULLAMA_HOST(read_start)
+Handle rullama_host_read_start(Handle device, Handle buffer, double at, std::size_t bytes);
+RULLAMA_HOST(read_finish) int rullama_host_read_finish(Handle device, Handle read, void* dst);
 
 // --- pipelines. Entry point `main`; the binding layout follows from the WGSL. All errors are reported here. [waits]
 RULLAMA_HOST(pipeline_create)

@@ -33,10 +33,16 @@ class Program {
   virtual ~Program() = default;
   // Fills an input from `data`, which has the input's size.
   [[nodiscard]] virtual Result<> write(Var input, std::span<const std::byte> data) = 0;
-  // Runs all nodes. The GPU may still work when this returns.
-  [[nodiscard]] virtual Result<> run() = 0;
+  // Runs all nodes. The GPU may still work when this returns. `queued`: it is known to have other work until then.
+  [[nodiscard]] virtual Result<> run(bool queued = false) = 0;
   // The first out.size() bytes of a kept tensor. Waits.
   [[nodiscard]] virtual Result<> read(Var kept, std::span<std::byte> out) = 0;
+  // The same in two steps: the bytes are those that the last run leaves, whatever runs before they are finished. Reads
+  // are finished in the order in which they were started.
+  [[nodiscard]] virtual Result<> start_read(Var kept, std::uint64_t bytes) = 0;
+  [[nodiscard]] virtual Result<> finish_read(std::span<std::byte> out) = 0;
+  // Fills the first bytes of an input from byte `at` of a kept tensor, where they are. Sizes are multiples of 4.
+  [[nodiscard]] virtual Result<> copy(Var kept, std::uint64_t at, Var input, std::uint64_t bytes) = 0;
   // Runs and gives the time of each node that did something. Waits.
   [[nodiscard]] virtual Result<std::vector<NodeTime>> run_timed() = 0;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <limits>
 #include <new>
 
@@ -98,12 +99,27 @@ class CpuProgram final : public Program {
     std::memcpy(data_[input.id()], data.data(), std::min<std::size_t>(data.size(), input.desc().bytes()));
     return {};
   }
-  Result<> run() override {
+  Result<> run(bool) override {
     for (std::size_t n = 0; n < views_.size(); n++) run_node(n);
     return {};
   }
   Result<> read(Var kept, std::span<std::byte> out) override {
     std::memcpy(out.data(), data_[kept.id()], std::min<std::size_t>(out.size(), kept.desc().bytes()));
+    return {};
+  }
+  Result<> start_read(Var kept, std::uint64_t bytes) override {
+    const std::byte* data = data_[kept.id()];
+    reads_.emplace_back(data, data + std::min(bytes, kept.desc().bytes()));
+    return {};
+  }
+  Result<> finish_read(std::span<std::byte> out) override {
+    if (reads_.empty()) return fail("no read was started");
+    std::memcpy(out.data(), reads_.front().data(), std::min(out.size(), reads_.front().size()));
+    reads_.pop_front();
+    return {};
+  }
+  Result<> copy(Var kept, std::uint64_t at, Var input, std::uint64_t bytes) override {
+    std::memcpy(data_[input.id()], data_[kept.id()] + at, bytes);
     return {};
   }
   Result<std::vector<NodeTime>> run_timed() override {
@@ -133,6 +149,7 @@ class CpuProgram final : public Program {
   std::vector<Memory> memory_;
   std::vector<std::byte*> data_;
   std::vector<Views> views_;
+  std::deque<std::vector<std::byte>> reads_;
 };
 
 class CpuBackend final : public Backend {

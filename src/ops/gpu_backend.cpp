@@ -54,9 +54,10 @@ Result<> GpuCall::record(const gpu::Kernel& kernel, std::span<const gpu::Binding
 }
 
 Result<const Buffer*> GpuCall::scratch(std::size_t index, std::uint64_t bytes) {
+  index += first_scratch_;
   if (index >= scratch_.size()) scratch_.resize(index + 1);
   std::shared_ptr<Buffer>& kept = scratch_[index].buffer;
-  if (!kept) {
+  if (!kept || kept->bytes() < bytes) {
     std::vector<std::shared_ptr<Buffer>> taken = taken_;
     for (const GpuPart& part : scratch_)
       if (part.buffer) taken.push_back(part.buffer);
@@ -69,7 +70,7 @@ Result<const Buffer*> GpuCall::scratch(std::size_t index, std::uint64_t bytes) {
 
 Result<GpuView> GpuCall::scratch(std::size_t index, const TensorDesc& desc) {
   if (auto buffer = scratch(index, desc.bytes()); !buffer) return failed(buffer);
-  GpuPart& part = scratch_[index];
+  GpuPart& part = scratch_[first_scratch_ + index];
   part.rows = part.buffer_rows = desc.shape.rows();
   return GpuView{desc, {&part, 1}};
 }
@@ -136,9 +137,24 @@ class GpuProgram final : public Program {
     const std::size_t n = std::min<std::size_t>(data.size(), input.desc().bytes());
     return device_->write(*own_[input.id()].buffer, 0, data.first(n));
   }
-  Result<> run() override { return list_.submit(); }
+  Result<> run(bool queued) override { return list_.submit(queued); }
   Result<> read(Var kept, std::span<std::byte> out) override {
     return device_->read(*own_[kept.id()].buffer, 0, out.first(std::min<std::size_t>(out.size(), kept.desc().bytes())));
+  }
+  Result<> start_read(Var kept, std::uint64_t bytes) override {
+    auto reading = device_->start_read(*own_[kept.id()].buffer, 0, std::min(bytes, kept.desc().bytes()));
+    if (!reading) return failed(reading);
+    readings_.push_back(std::move(*reading));
+    return {};
+  }
+  Result<> finish_read(std::span<std::byte> out) override {
+    if (readings_.empty()) return fail("no read was started");
+    gpu::Reading reading = std::move(readings_.front());
+    readings_.pop_front();
+    return reading.finish(out);
+  }
+  Result<> copy(Var kept, std::uint64_t at, Var input, std::uint64_t bytes) override {
+    return device_->copy(*own_[kept.id()].buffer, at, *own_[input.id()].buffer, 0, bytes);
   }
   Result<std::vector<NodeTime>> run_timed() override {
     auto times = list_.submit_timed();
@@ -201,6 +217,7 @@ class GpuProgram final : public Program {
   std::vector<std::shared_ptr<Buffer>> taken_;  // of the pool, for activations; nodes share the others
   std::vector<GpuPart> own_;                    // of activations and inputs
   std::vector<State> state_;
+  std::deque<gpu::Reading> readings_;
 };
 
 namespace {

@@ -54,7 +54,17 @@ class GpuCall {
     return record(**kernel, {bindings.begin(), bindings.size()}, std::as_bytes(std::span(&params, 1)), grid);
   }
 
-  // Memory for this node only; other nodes use it before and after. The same index gives the same buffer.
+  // A call for one of the ops that this one is made of. Its scratch memory begins at `first_scratch` of this one's.
+  [[nodiscard]] GpuCall part(std::span<const GpuView> inputs, std::span<const GpuView> outputs,
+                             std::size_t first_scratch) const {
+    GpuCall call = *this;
+    call.in = inputs, call.out = outputs;
+    call.first_scratch_ += first_scratch;
+    return call;
+  }
+
+  // Memory for this node only; other nodes use it before and after. The same index gives the same buffer, unless
+  // that is too small.
   [[nodiscard]] Result<const gpu::Buffer*> scratch(std::size_t index, std::uint64_t bytes);
   // The same as a tensor.
   [[nodiscard]] Result<GpuView> scratch(std::size_t index, const TensorDesc& desc);
@@ -70,6 +80,7 @@ class GpuCall {
   gpu::CommandList& list_;
   std::vector<std::size_t>& commands_;  // of this node, in order
   std::deque<GpuPart>& scratch_;
+  std::size_t first_scratch_ = 0;
   ScratchPool& pool_;
   const std::vector<std::shared_ptr<gpu::Buffer>>& taken_;  // that scratch memory must not be
 };

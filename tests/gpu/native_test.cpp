@@ -41,7 +41,7 @@ std::uint32_t run_double(Handle device) {
   rullama_host_dispatch(device, pipeline, group, 1, 1, 1);
   rullama_host_submit(device, rullama_host_finish(device));
   x = 0;
-  if (!rullama_host_buffer_read(device, buffer, 0, &x, 4)) x = 0;
+  if (!rullama_host_read_finish(device, rullama_host_read_start(device, buffer, 0, 4), &x)) x = 0;
   rullama_host_bind_group_release(device, group);
   rullama_host_buffer_release(device, buffer);
   rullama_host_pipeline_release(device, pipeline);
@@ -90,7 +90,7 @@ TEST_F(NativeTest, LostDevicesAreErrorsAndNeverHang) {
   rullama_host_begin(device_);
   rullama_host_submit(device_, rullama_host_finish(device_));
   rullama_host_idle(device_);
-  EXPECT_EQ(rullama_host_buffer_read(device_, buffer, 0, &x, 4), 0);
+  EXPECT_EQ(rullama_host_read_finish(device_, rullama_host_read_start(device_, buffer, 0, 4), &x), 0);
   const std::string error = error_of(device_);
   EXPECT_NE(error.find("lost"), std::string::npos) << error;
   rullama_host_buffer_release(device_, buffer);

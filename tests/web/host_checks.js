@@ -46,7 +46,12 @@ export async function checkHost() {
     host.copy(device, a, 0, b, 4, 12);
     host.dispatch(device, pipeline, group, 1, 1, 1);
     host.submit(device, host.finish(device));
-    const ok = await host.buffer_read(device, a, 0, 9000, 16) && await host.buffer_read(device, b, 4, 9016, 12);
+    // what a read gives is what was there when it started
+    const first = host.read_start(device, a, 0, 16);
+    u32.set([9, 9, 9, 9], 2000);
+    host.buffer_write(device, a, 0, 8000, 16);
+    const second = host.read_start(device, b, 4, 12);
+    const ok = await host.read_finish(device, second, 9016) && await host.read_finish(device, first, 9000);
     const got = [...u32.subarray(2250, 2257)].join(' ');
     for (const buffer of [a, b]) host.buffer_release(device, buffer);
     return ok && got === '4 8 12 16 2 4 6' && !errorOf(device) ? '' : `got ${got}, error '${errorOf(device)}'`;

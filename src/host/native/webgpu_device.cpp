@@ -349,7 +349,7 @@ Handle rullama_host_device_open(const char* selector, std::size_t length) {
 void rullama_host_device_close(Handle device) {
   std::unique_ptr<NativeDevice> d(&native(device));
   d->closing = true;
-  if (d->readback) wgpuBufferRelease(d->readback);
+  for (const NativeDevice::Readback& r : d->readbacks) wgpuBufferRelease(r.buffer);
   if (d->resolved) wgpuBufferRelease(d->resolved);
   if (d->queries) wgpuQuerySetRelease(d->queries);
   wgpuQueueRelease(d->queue);

@@ -121,8 +121,11 @@ struct NativeDevice {
   WGPUCommandEncoder encoder = nullptr;
   WGPUComputePassEncoder pass = nullptr;
   WGPUComputePipeline current = nullptr;
-  WGPUBuffer readback = nullptr;
-  std::uint64_t readback_bytes = 0;
+  struct Readback {
+    WGPUBuffer buffer = nullptr;
+    std::uint64_t bytes = 0;
+  };
+  std::vector<Readback> readbacks;  // not in use
 
   // time stamps: two for each dispatch of the next submissions
   WGPUQuerySet queries = nullptr;

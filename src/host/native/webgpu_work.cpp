@@ -1,6 +1,7 @@
 // Buffers, pipelines and work of the native seam.
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -11,7 +12,7 @@
 namespace rullama::host {
 namespace {
 
-constexpr std::uint64_t kMostReadback = 64u << 20;       // bytes fetched at a time
+constexpr std::size_t kKeptReadbacks = 4;
 constexpr std::chrono::microseconds kPollResults(4000);  // of a token, mostly; on a CPU driver it would be in the way
 constexpr std::uint32_t kMostTimed = 2048;               // dispatches: WebGPU allows 4096 stamps in a set
 
@@ -44,42 +45,68 @@ void submit(NativeDevice& d, WGPUCommandBuffer commands) {
   wgpuCommandBufferRelease(commands);
 }
 
-void drop_readback(NativeDevice& d) {
-  if (d.readback) wgpuBufferRelease(d.readback);
-  d.readback = nullptr;
-  d.readback_bytes = 0;
+struct Read {
+  NativeDevice::Readback memory;
+  std::uint64_t bytes = 0;
+  WGPUFuture future{};
+  bool done = false, ok = false;
+  std::string message;
+};
+
+// Memory that the device keeps, or new one.
+NativeDevice::Readback take_readback(NativeDevice& d, std::uint64_t bytes) {
+  const auto kept = std::ranges::find_if(d.readbacks, [&](const auto& r) { return r.bytes >= bytes; });
+  if (kept != d.readbacks.end()) {
+    const NativeDevice::Readback memory = *kept;
+    d.readbacks.erase(kept);
+    return memory;
+  }
+  const std::uint64_t room = std::max<std::uint64_t>(bytes, 1u << 16);
+  return {make_buffer(d, room, WGPUBufferUsage_MapRead | WGPUBufferUsage_CopyDst), room};
 }
 
-// Copies [at, at + bytes) to the kept read-back buffer, waits, and hands the bytes to `dst`.
-bool read_piece(NativeDevice& d, WGPUBuffer from, std::uint64_t at, void* dst, std::uint64_t bytes) {
-  if (d.readback_bytes < bytes) {
-    drop_readback(d);
-    const std::uint64_t room = std::max<std::uint64_t>(bytes, 1u << 20);
-    d.readback = make_buffer(d, room, WGPUBufferUsage_MapRead | WGPUBufferUsage_CopyDst);
-    if (!d.readback) return false;
-    d.readback_bytes = room;
-  }
+void keep_readback(NativeDevice& d, const NativeDevice::Readback& memory) {
+  d.readbacks.push_back(memory);
+  if (d.readbacks.size() <= kKeptReadbacks) return;
+  const auto smallest = std::ranges::min_element(d.readbacks, {}, &NativeDevice::Readback::bytes);
+  wgpuBufferRelease(smallest->buffer);
+  d.readbacks.erase(smallest);
+}
+
+std::unique_ptr<Read> start_read(NativeDevice& d, WGPUBuffer from, std::uint64_t at, std::uint64_t bytes) {
+  if (!d.lost.empty()) return nullptr;
+  auto read = std::make_unique<Read>();
+  read->memory = take_readback(d, bytes);
+  read->bytes = bytes;
+  if (!read->memory.buffer) return nullptr;
   WGPUCommandEncoder encoder = wgpuDeviceCreateCommandEncoder(d.device, nullptr);
-  wgpuCommandEncoderCopyBufferToBuffer(encoder, from, at, d.readback, 0, bytes);
+  wgpuCommandEncoderCopyBufferToBuffer(encoder, from, at, read->memory.buffer, 0, bytes);
   submit(d, finish(encoder));
-  struct Got {
-    bool done = false, ok = false;
-    std::string message;
-  } got;
   WGPUBufferMapCallbackInfo info = WGPU_BUFFER_MAP_CALLBACK_INFO_INIT;
   info.mode = callback_mode();
-  info.userdata1 = &got;
+  info.userdata1 = read.get();
   info.callback = [](WGPUMapAsyncStatus status, WGPUStringView message, void* user, void*) {
-    *static_cast<Got*>(user) = {true, status == WGPUMapAsyncStatus_Success, text(message)};
+    auto& r = *static_cast<Read*>(user);
+    r.done = true;
+    r.ok = status == WGPUMapAsyncStatus_Success;
+    r.message = text(message);
   };
+  read->future = wgpuBufferMapAsync(read->memory.buffer, WGPUMapMode_Read, 0, bytes, info);
+  return read;
+}
+
+bool finish_read(NativeDevice& d, const Read& read, void* dst) {
   const auto poll = d.kind == "cpu" ? std::chrono::microseconds(0) : kPollResults;
-  wait_until(d.instance, wgpuBufferMapAsync(d.readback, WGPUMapMode_Read, 0, bytes, info), got.done, poll);
-  const void* mapped = got.ok ? wgpuBufferGetConstMappedRange(d.readback, 0, bytes) : nullptr;
-  if (mapped) std::memcpy(dst, mapped, bytes);
-  if (got.ok) wgpuBufferUnmap(d.readback);
-  if (mapped) return true;
-  drop_readback(d);
-  d.note(cat("results could not be read: ", got.message));
+  wait_until(d.instance, read.future, read.done, poll);
+  const void* mapped = read.ok ? wgpuBufferGetConstMappedRange(read.memory.buffer, 0, read.bytes) : nullptr;
+  if (mapped && dst) std::memcpy(dst, mapped, read.bytes);
+  if (read.ok) wgpuBufferUnmap(read.memory.buffer);
+  if (mapped) {
+    keep_readback(d, read.memory);
+    return true;
+  }
+  wgpuBufferRelease(read.memory.buffer);
+  d.note(cat("results could not be read: ", read.message));
   return false;
 }
 
@@ -106,16 +133,14 @@ void rullama_host_buffer_write(Handle device, Handle buffer, double at, const vo
   wgpuQueueWriteBuffer(native(device).queue, buffer_of(buffer), static_cast<std::uint64_t>(at), src, bytes);
 }
 
-int rullama_host_buffer_read(Handle device, Handle buffer, double at, void* dst, std::size_t bytes) {
-  NativeDevice& d = native(device);
-  auto* out = static_cast<std::byte*>(dst);
-  if (!d.lost.empty()) return 0;
-  for (std::uint64_t done = 0; done < bytes;) {
-    const std::uint64_t n = std::min<std::uint64_t>(bytes - done, kMostReadback);
-    if (!read_piece(d, buffer_of(buffer), static_cast<std::uint64_t>(at) + done, out + done, n)) return 0;
-    done += n;
-  }
-  return 1;
+Handle rullama_host_read_start(Handle device, Handle buffer, double at, std::size_t bytes) {
+  return reinterpret_cast<Handle>(
+      start_read(native(device), buffer_of(buffer), static_cast<std::uint64_t>(at), bytes).release());
+}
+
+int rullama_host_read_finish(Handle device, Handle read, void* dst) {
+  const std::unique_ptr<Read> owned(reinterpret_cast<Read*>(read));
+  return owned && finish_read(native(device), *owned, dst) ? 1 : 0;
 }
 
 Handle rullama_host_pipeline_create(Handle device, const char* wgsl, std::size_t length, const char* label,
@@ -266,7 +291,9 @@ std::size_t rullama_host_timing_read(Handle device, double* nanoseconds, std::si
   const std::size_t n = std::min<std::size_t>(d.timed_next, cap);
   std::vector<std::uint64_t> stamps(2 * n);
   d.timed = 0;
-  if (n == 0 || !read_piece(d, d.resolved, 0, stamps.data(), stamps.size() * 8)) return 0;
+  if (n == 0) return 0;
+  const auto read = start_read(d, d.resolved, 0, stamps.size() * 8);
+  if (!read || !finish_read(d, *read, stamps.data())) return 0;
   double tick = 1;
   if constexpr (!kDawn) tick = wgpuQueueGetTimestampPeriod(d.queue);
   for (std::size_t i = 0; i < n; i++) {
