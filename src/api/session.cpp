@@ -109,7 +109,10 @@ class Generator {
       if (auto ok = sequence.set(kept, best_); !ok) return failed(ok);
     }
     const Token id = *pending_;
-    if (auto ok = sequence.append(std::span(&id, 1), best_); !ok) return failed(ok);
+    // the token after this one is drawn soon, and the one after that only if the answer may be so long
+    std::optional<Draws> draws;
+    if (best_ && out_.tokens.size() + 1 < o_.max_tokens) draws = {sampler_.rule(0), sampler_.rule(1)};
+    if (auto ok = sequence.append(std::span(&id, 1), best_, draws); !ok) return failed(ok);
     return true;
   }
 

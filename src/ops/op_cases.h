@@ -17,6 +17,8 @@ std::vector<OpCase> conv_cases();
 std::vector<OpRefusal> conv_refusals();
 std::vector<OpCase> cross_entropy_cases();
 std::vector<OpRefusal> cross_entropy_refusals();
+std::vector<OpCase> draw_cases();
+std::vector<OpRefusal> draw_refusals();
 std::vector<OpCase> dropout_cases();
 std::vector<OpRefusal> dropout_refusals();
 std::vector<OpCase> elementwise_cases();

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstddef>
 
 #include "base/text.h"
+#include "ops/draw/draw.h"
 #include "ops/top_k/top_k.h"
 
 namespace rullama {
@@ -40,7 +42,7 @@ Result<> HostTable::rows(std::span<const Token> ids, std::span<float> out) const
 }
 
 Result<> Runner::make_cache(std::uint32_t context, std::uint32_t batch, DType dtype) {
-  plans_.clear();  // they refer to the old cache
+  forget_plans();  // they refer to the old cache
   cache_ = {};
   auto made = make_kv_cache(model_->config, *model_->backend, context, batch, dtype);
   if (!made) return failed(made);
@@ -63,7 +65,7 @@ std::uint64_t fingerprint(const TextModel& model) {
 void Runner::set_adapters(std::vector<ActiveAdapter> adapters) {
   std::erase_if(adapters, [](const ActiveAdapter& a) { return a.strength == 0; });
   adapters_ = std::move(adapters);
-  plans_.clear();
+  forget_plans();
 }
 
 std::uint32_t Runner::max_logit_rows() const {
@@ -93,11 +95,18 @@ Result<Runner::Plan*> Runner::plan(std::uint32_t rows, std::uint32_t logit_rows,
   options.logit_rows = logit_rows;
   options.adapt = adapt_with(adapters_, config);
   plan->out = gemma_forward(plan->graph, config, model_->weights, plan->in, options);
-  if (best_count) plan->best = top_k(plan->out.logits, best_count);
+  if (best_count) {
+    plan->barred = plan->graph.input("suppressed", {DType::U32, {config.suppressed.size()}});
+    plan->rules = plan->graph.input("draw", {DType::F32, {1, kDrawRuleNumbers}});
+    plan->best = draw(top_k(plan->out.logits, best_count), plan->barred, plan->rules);
+  }
   plan->graph.keep(best_count ? plan->best : plan->out.logits);
   auto program = model_->backend->compile(plan->graph, precision_);
   if (!program) return failed(program);
   plan->program = std::move(*program);
+  if (best_count)
+    if (auto ok = plan->program->write(plan->barred, std::as_bytes(std::span(config.suppressed))); !ok)
+      return failed(ok);
   plans_.push_front(std::move(plan));
   if (plans_.size() > kMaxPlans) plans_.pop_back();
   return plans_.front().get();
@@ -105,6 +114,7 @@ Result<Runner::Plan*> Runner::plan(std::uint32_t rows, std::uint32_t logit_rows,
 
 Result<Runner::Plan*> Runner::prepared(std::span<const Token> ids, std::uint32_t position, std::uint32_t logit_rows,
                                        std::uint32_t best_count) {
+  drop_guess();
   const auto rows = static_cast<std::uint32_t>(ids.size());
   auto found = plan(rows, logit_rows, best_count);
   if (!found) return failed(found);
@@ -146,19 +156,60 @@ bool Runner::ranks(std::uint32_t count) const {
 }
 
 Result<> Runner::run_best(std::span<const Token> ids, std::uint32_t position, std::uint32_t count,
-                          std::vector<RankedLogit>& best) {
-  auto found = prepared(ids, position, 1, with_suppressed(count));
-  if (!found) return failed(found);
-  Plan& p = **found;
-  if (auto ok = p.program->run(); !ok) return ok;
-  static_assert(sizeof(RankedLogit) == 8);  // what top_k gives
-  best.resize(p.best_count);
-  if (auto ok = p.program->read(p.best, std::as_writable_bytes(std::span(best))); !ok) return ok;
+                          std::vector<RankedLogit>& best, const std::optional<Draws>& draws) {
+  static_assert(sizeof(RankedLogit) == 8);  // what draw gives
+  const std::uint32_t ranked = with_suppressed(count);
+  const bool guessed = guess_ && ids.size() == 1 && guess_->token == ids[0] && guess_->position == position &&
+                       guess_->plan->best_count == ranked;
+  Plan* p = guessed ? guess_->plan : nullptr;
+  if (guessed) {
+    guess_.reset();
+  } else {
+    auto found = prepared(ids, position, 1, ranked);
+    if (!found) return failed(found);
+    p = *found;
+    if (auto ok = start_best(*p, draws ? draws->now : DrawRule{}, false); !ok) return ok;
+  }
+  const bool goes_on = draws && p->rows == 1 && !p->in.per_layer && position + 1 < cache_.context;
+  if (goes_on)
+    if (auto ok = start_guess(*p, position, draws->next); !ok) return ok;
+  best.resize(ranked + 1);
+  if (auto ok = p->program->finish_read(std::as_writable_bytes(std::span(best))); !ok) return ok;
+  if (goes_on) guess_ = {p, position + 1, best.back().id};
+  best.pop_back();
   if (!std::isfinite(best[0].logit)) return no_numbers(position + ids.size());
   const auto& suppressed = model_->config.suppressed;
   std::erase_if(best, [&](const RankedLogit& r) { return std::ranges::count(suppressed, r.id) > 0; });
   best.resize(std::min<std::size_t>(best.size(), count));
   return {};
+}
+
+// Runs a plan whose tokens and positions are there, starts to read what it gives, and leaves the token that it draws
+// where the next row's is read: what programs give lies in memory that they share.
+Result<> Runner::start_best(Plan& p, const DrawRule& rule, bool queued) {
+  Program& program = *p.program;
+  if (auto ok = program.write(p.rules, std::as_bytes(std::span(&rule, 1))); !ok) return ok;
+  if (auto ok = program.run(queued); !ok) return ok;
+  if (auto ok = program.start_read(p.best, p.best.desc().bytes()); !ok) return ok;
+  return program.copy(p.best, p.best_count * sizeof(RankedLogit) + offsetof(RankedLogit, id), p.in.tokens, 4);
+}
+
+Result<> Runner::start_guess(Plan& p, std::uint32_t position, const DrawRule& rule) {
+  const std::uint32_t next = position + 1;
+  if (auto ok = p.program->write(p.in.positions, std::as_bytes(std::span(&next, 1))); !ok) return ok;
+  return start_best(p, rule, true);
+}
+
+void Runner::drop_guess() {
+  if (!guess_) return;
+  std::vector<RankedLogit> unwanted(guess_->plan->best_count + 1);
+  (void)guess_->plan->program->finish_read(std::as_writable_bytes(std::span(unwanted)));
+  guess_.reset();
+}
+
+void Runner::forget_plans() {
+  guess_.reset();
+  plans_.clear();
 }
 
 Result<std::vector<NodeTime>> Runner::profile(std::span<const Token> ids, std::uint32_t position) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -34,6 +35,10 @@ struct TextModel {
 // Tells models apart: a file that was made with one does not go with another.
 [[nodiscard]] std::uint64_t fingerprint(const TextModel& model);
 
+struct Draws {
+  DrawRule now, next;
+};
+
 class Runner {
  public:
   Runner(std::shared_ptr<const TextModel> model, Precision precision)
@@ -52,9 +57,14 @@ class Runner {
   [[nodiscard]] Result<> run(std::span<const Token> ids, std::uint32_t position, std::uint32_t logit_rows,
                              std::vector<float>& logits);
   // The same with the `count` best logits after the last row of what is not suppressed, best first and equals by id.
-  // They are ranked on the device.
+  // They are ranked on the device. `draws`: how the next token is going to be drawn, and the one after it. The device
+  // then draws for itself, and after a single row goes on with what it drew before anybody asks: a call with that token
+  // has its result earlier, any other is as good as if nothing had been. Keys and values of the position behind the
+  // last are written then.
   [[nodiscard]] Result<> run_best(std::span<const Token> ids, std::uint32_t position, std::uint32_t count,
-                                  std::vector<RankedLogit>& best);
+                                  std::vector<RankedLogit>& best, const std::optional<Draws>& draws = {});
+  // The token that it goes on with.
+  [[nodiscard]] std::optional<Token> guess() const { return guess_ ? std::optional(guess_->token) : std::nullopt; }
   // True if that is possible, and faster than to fetch all.
   [[nodiscard]] bool ranks(std::uint32_t count) const;
   // Most rows whose logits fit into one tensor of the device.
@@ -68,7 +78,7 @@ class Runner {
     Graph graph;
     ForwardInput in;
     ForwardOutput out;
-    Var best;  // of the logits; if best_count
+    Var barred, rules, best;  // what draws from the logits (ops/draw); if best_count
     std::unique_ptr<Program> program;
   };
   static constexpr std::size_t kMaxPlans = 6;
@@ -79,11 +89,25 @@ class Runner {
                                        std::uint32_t best_count = 0);
   [[nodiscard]] std::uint32_t with_suppressed(std::uint32_t count) const;
 
+  // Starts the row after `position` with the token that the device draws there.
+  [[nodiscard]] Result<> start_guess(Plan& plan, std::uint32_t position, const DrawRule& rule);
+  [[nodiscard]] Result<> start_best(Plan& plan, const DrawRule& rule, bool queued);
+  void drop_guess();
+  void forget_plans();
+
+  // A row that was started before it was asked for.
+  struct Guess {
+    Plan* plan;
+    std::uint32_t position;
+    Token token;
+  };
+
   std::shared_ptr<const TextModel> model_;
   Precision precision_;
   KvCache cache_;
   std::vector<ActiveAdapter> adapters_;
   std::list<std::unique_ptr<Plan>> plans_;  // latest used first
+  std::optional<Guess> guess_;
   std::vector<float> table_rows_;
   std::vector<std::uint32_t> positions_;
 };

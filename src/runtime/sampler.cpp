@@ -86,16 +86,26 @@ Result<Token> Sampler::sample(std::span<const float> logits, TokenMask mask) {
 std::optional<std::uint32_t> Sampler::decisive() const {
   const Sampling& s = settings_;
   const bool penalties = s.repeat_penalty != 1 || s.frequency_penalty != 0 || s.presence_penalty != 0;
-  const std::uint32_t kept = s.temperature <= 0 ? 1 : s.top_k;
-  if ((penalties && s.repeat_last_n > 0) || kept == 0) return std::nullopt;
-  return kept;
+  if ((penalties && s.repeat_last_n > 0) || kept() == 0) return std::nullopt;
+  return kept();
+}
+
+DrawRule Sampler::rule(std::uint32_t later) const {
+  RandomStream random = random_;
+  for (std::uint32_t i = 0; i < later; i++) (void)random.next();
+  return {.uniform = static_cast<float>(random.uniform()),
+          .temperature = settings_.temperature,
+          .truncation_temperature = truncation_temperature(),
+          .top_p = settings_.top_p,
+          .min_p = settings_.min_p,
+          .count = static_cast<float>(kept())};
 }
 
 Result<Token> Sampler::sample_best(std::span<const RankedLogit> best) {
-  const std::size_t kept = settings_.temperature <= 0 ? 1 : settings_.top_k;
   if (best.empty()) return fail("no token is left to choose from");
   candidates_.clear();
-  for (const RankedLogit& r : best.first(std::min(kept, best.size()))) candidates_.push_back({r.id, r.logit, 0});
+  for (const RankedLogit& r : best.first(std::min<std::size_t>(kept(), best.size())))
+    candidates_.push_back({r.id, r.logit, 0});
   sorted_ = true;
   truncate();
   assign_probabilities();

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "ops/draw/draw.h"
 #include "rullama/result.h"
 #include "rullama/sampling.h"
 
@@ -71,6 +72,8 @@ class Sampler {
   // suppressed tokens, sample_best chooses as `sample` does from all.
   [[nodiscard]] std::optional<std::uint32_t> decisive() const;
   [[nodiscard]] Result<Token> sample_best(std::span<const RankedLogit> best);
+  // How the device may do the same, for the draw that comes after `later` others. Only if decisive().
+  [[nodiscard]] DrawRule rule(std::uint32_t later) const;
 
   // The tokens that may be drawn, most likely first (equals by id), with probabilities that sum up to 1. With
   // temperature <= 0 that is one token. Valid until the next call.
@@ -85,6 +88,7 @@ class Sampler {
   void penalise();
   void keep_candidates();
   void truncate();
+  [[nodiscard]] std::uint32_t kept() const { return settings_.temperature <= 0 ? 1 : settings_.top_k; }
   [[nodiscard]] Token draw();
   void keep_best(std::size_t count);
   void keep_all();

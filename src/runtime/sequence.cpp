@@ -37,15 +37,16 @@ Result<> Sequence::check_ids(std::span<const Token> ids) const {
 
 void Sequence::note_written(std::uint32_t end) {
   evaluated_ = end;
+  const std::uint32_t written = end + (runner_.guess() ? 1 : 0);
   const KvCache& c = cache();
   for (std::uint32_t i = 0; i < c.layers.size(); i++) {
     if (!c.layers[i].k || !model_->config.layers[i].sliding) continue;
     const auto slots = static_cast<std::uint32_t>(c.layers[i].k->desc().shape[0]);
-    if (end > slots) oldest_ = std::max(oldest_, end - slots);
+    if (written > slots) oldest_ = std::max(oldest_, written - slots);
   }
 }
 
-Result<> Sequence::evaluate(std::uint32_t best) {
+Result<> Sequence::evaluate(std::uint32_t best, const std::optional<Draws>& draws) {
   const auto total = static_cast<std::uint32_t>(tokens_.size());
   while (evaluated_ < total) {
     const std::uint32_t n = std::min(total - evaluated_, cache().batch);
@@ -53,8 +54,8 @@ Result<> Sequence::evaluate(std::uint32_t best) {
     const auto ids = std::span(tokens_).subspan(evaluated_, n);
     const bool ranked = last && best > 0;
     logits_valid_ = false, best_valid_ = 0;
-    auto ok =
-        ranked ? runner_.run_best(ids, evaluated_, best, best_) : runner_.run(ids, evaluated_, last ? 1 : 0, logits_);
+    auto ok = ranked ? runner_.run_best(ids, evaluated_, best, best_, draws)
+                     : runner_.run(ids, evaluated_, last ? 1 : 0, logits_);
     if (!ok) return ok;
     note_written(evaluated_ + n);
     logits_valid_ = last && !ranked;
@@ -88,13 +89,13 @@ Result<> Sequence::evaluate_rows(std::uint32_t from, const RowSink& row) {
   return {};
 }
 
-Result<> Sequence::append(std::span<const Token> ids, std::uint32_t best) {
+Result<> Sequence::append(std::span<const Token> ids, std::uint32_t best, const std::optional<Draws>& draws) {
   if (ids.empty()) return {};
   if (auto ok = check_ids(ids); !ok) return ok;
   if (auto ok = check_room(ids.size()); !ok) return ok;
   const auto before = static_cast<std::uint32_t>(tokens_.size());
   tokens_.insert(tokens_.end(), ids.begin(), ids.end());
-  auto ok = evaluate(best);
+  auto ok = evaluate(best, draws);
   if (!ok) truncate(before);
   return ok;
 }

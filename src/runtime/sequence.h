@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -27,8 +28,9 @@ class Sequence {
   [[nodiscard]] const KvCache& cache() const { return runner_.cache(); }
 
   // Appends and evaluates. On an error (also a full context, refused before anything is done) the tokens stay as they
-  // were. `best`: only so many of the best logits are fetched from the device; 0: all.
-  [[nodiscard]] Result<> append(std::span<const Token> ids, std::uint32_t best = 0);
+  // were. `best`: only so many of the best logits are fetched from the device; 0: all. `draws`: see Runner::run_best.
+  [[nodiscard]] Result<> append(std::span<const Token> ids, std::uint32_t best = 0,
+                                const std::optional<Draws>& draws = {});
   // The same with the logits of every row; `row` returns false to stop early (what is evaluated then stays).
   [[nodiscard]] Result<> append(std::span<const Token> ids, const RowSink& row);
   // Logits after the last token.
@@ -58,7 +60,7 @@ class Sequence {
   [[nodiscard]] Result<> check_room(std::size_t more) const;
   [[nodiscard]] Result<> check_ids(std::span<const Token> ids) const;
   // Evaluates everything that the cache does not hold yet.
-  [[nodiscard]] Result<> evaluate(std::uint32_t best);
+  [[nodiscard]] Result<> evaluate(std::uint32_t best, const std::optional<Draws>& draws = {});
   // Evaluates the last token again if all are evaluated: its logits were not kept.
   [[nodiscard]] Result<> evaluate_last(std::uint32_t best);
   [[nodiscard]] Result<> evaluate_rows(std::uint32_t from, const RowSink& row);

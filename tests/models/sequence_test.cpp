@@ -266,6 +266,44 @@ TEST_P(SequenceTest, TheBestLogitsGiveTheSameAnswer) {
   EXPECT_FALSE(empty->best_logits(1).has_value()) << "before the first token";
 }
 
+// The device goes on with what it draws itself; now and then another token comes, the sequence is cut back, or all
+// logits are wanted. The ring is as short as the window here.
+TEST_P(SequenceTest, TokensThatTheDeviceDrewItself) {
+  model_->config.suppressed = {5, 17};
+  const Sampling cold{.temperature = 0}, plain{.top_k = 20, .seed = 5},
+      cut{.temperature = 0.7f, .top_k = 30, .top_p = 0.8f, .min_p = 0.02f, .seed = 9};
+  for (const Sampling& settings : {cold, plain, cut}) {
+    Sampler ahead_sampler(settings, model_->config.suppressed), sampler(settings, model_->config.suppressed);
+    const std::uint32_t count = sampler.decisive().value();
+    auto ahead = make(model_, 160, 1), usual = make(model_, 160, 1);
+    std::optional<Token> guess;
+    for (auto* sequence : {&ahead, &usual}) must((*sequence)->append(some_tokens(30, vocab()), count));
+    for (int i = 0; i < 40; i++) {
+      const std::string where = "token " + std::to_string(i) + ", top-k " + std::to_string(settings.top_k);
+      const auto best = ahead->best_logits(count), expected = usual->best_logits(count);
+      ASSERT_TRUE(best.has_value() && expected.has_value()) << where;
+      Token token = ahead_sampler.sample_best(*best).value();
+      ASSERT_EQ(token, sampler.sample_best(*expected).value()) << where;
+      EXPECT_EQ(guess.value_or(token), token) << where << ": the device drew another one";
+      if (i % 9 == 4) token = (token + 1) % vocab();  // as an output constraint might have it
+      if (i == 17) ahead->truncate(40), usual->truncate(40);
+      const Draws draws{ahead_sampler.rule(0), ahead_sampler.rule(1)};
+      must(ahead->append(std::span(&token, 1), count, draws));
+      must(usual->append(std::span(&token, 1), count));
+      guess = ahead->runner().guess();
+      EXPECT_TRUE(guess.has_value()) << where;
+      if (i % 13 == 12) {
+        expect_close(logits_of(*usual), logits_of(*ahead), kSame, where);
+        guess.reset();
+      }
+    }
+    std::vector<Token> full(ahead->tokens().begin(), ahead->tokens().end());
+    full.resize(160, 3);
+    must(ahead->set(full, count));
+    EXPECT_FALSE(ahead->runner().guess()) << "behind the end of the context";
+  }
+}
+
 TEST_P(SequenceTest, HalfPrecisionCacheStaysClose) {
   const auto tokens = some_tokens(60, vocab());
   auto sequence = make(model_, 160, 16, DType::F16);
