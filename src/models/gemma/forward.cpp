@@ -126,24 +126,27 @@ class Forward {
     const auto heads = [&](Var y, std::uint64_t n) { return g_.reshape(y, {rows_, n, d}); };
 
     const AttentionOptions options{.scale = c_.attention_scale, .window = lc.sliding ? c_.window : 0};
-    Var out;
+    const auto observe_stream = [&] {
+      if (i > 0) observe(cat("layer", i - 1, ".out"), s.x);
+    };
     if (joined()) {
-      out = joined_attention(i, s, factors, turn, options);
-    } else {
-      const Var x = settle(s, "attn_norm", l.attn_norm);
-      Var q = heads(linear(Target::q, i, x, l.q), lc.n_heads);
-      q = rope(norm(q, "attn_q_norm", l.q_norm), in_.positions, factors, turn);
-      if (c_.has_kv(i)) {
-        Var k = heads(linear(Target::k, i, x, l.k), lc.n_kv_heads);
-        Var v = l.v ? heads(linear(Target::v, i, x, l.v), lc.n_kv_heads) : k;  // k's raw projection, before its norm
-        if (c_.value_norm) v = rms_norm(v, {}, c_.eps);
-        k = rope(norm(k, "attn_k_norm", l.k_norm), in_.positions, factors, turn);
-        kv_[i] = o_.cache ? store(o_.cache->layers[i], k, v) : KeyValue{k, v};
-      }
-      const KeyValue& kv = kv_[lc.kv_layer];
-      out = attention(q, kv.k, kv.v, in_.positions, options, in_.first);
+      const Var out = joined_attention(i, s, factors, turn, options);
+      observe_stream();
+      return out;
     }
-    if (i > 0) observe(cat("layer", i - 1, ".out"), s.x);
+    const Var x = settle(s, "attn_norm", l.attn_norm);
+    Var q = heads(linear(Target::q, i, x, l.q), lc.n_heads);
+    q = rope(norm(q, "attn_q_norm", l.q_norm), in_.positions, factors, turn);
+    if (c_.has_kv(i)) {
+      Var k = heads(linear(Target::k, i, x, l.k), lc.n_kv_heads);
+      Var v = l.v ? heads(linear(Target::v, i, x, l.v), lc.n_kv_heads) : k;  // k's raw projection, before its norm
+      if (c_.value_norm) v = rms_norm(v, {}, c_.eps);
+      k = rope(norm(k, "attn_k_norm", l.k_norm), in_.positions, factors, turn);
+      kv_[i] = o_.cache ? store(o_.cache->layers[i], k, v) : KeyValue{k, v};
+    }
+    const KeyValue& kv = kv_[lc.kv_layer];
+    const Var out = attention(q, kv.k, kv.v, in_.positions, options, in_.first);
+    observe_stream();
     return linear(Target::o, i, g_.reshape(out, {rows_, lc.n_heads * d}), l.attn_output);
   }
 
@@ -151,6 +154,7 @@ class Forward {
   // asks for derivatives.
   [[nodiscard]] bool joined() const { return o_.cache && !o_.adapt && !in_.first; }
 
+  // With its projection.
   Var joined_attention(std::uint32_t i, Stream& s, Var factors, const RopeOptions& turn,
                        const AttentionOptions& options) {
     const GemmaLayer& l = w_.layers[i];
@@ -177,7 +181,7 @@ class Forward {
     return heads_attention(
         heads,
         {.n_heads = lc.n_heads, .n_kv_heads = lc.n_kv_heads, .turn = turn, .eps = c_.eps, .value_norm = c_.value_norm},
-        kv.k, kv.v, options);
+        kv.k, kv.v, options, t("attn_output", l.attn_output));
   }
 
   KeyValue store(const KvCache::Layer& cache, Var k, Var v) {

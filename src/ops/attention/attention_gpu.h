@@ -75,5 +75,11 @@ struct Row {
 };
 [[nodiscard]] bool has_row_kernel(const gpu::Capabilities& caps, const Sizes& n);
 [[nodiscard]] Result<> record_row(const Setup& setup, GpuCall& call, const Sizes& n, const Row& row);
+// Only the parts (combine.wgsl says what they are), where they are few; else `splits` is 0 and nothing is recorded.
+struct RowParts {
+  PartBuffers buffers;
+  std::uint32_t splits = 0;
+};
+[[nodiscard]] Result<RowParts> record_row_parts(const Setup& setup, GpuCall& call, const Sizes& n, const Row& row);
 
 }  // namespace rullama::attention_detail

@@ -123,10 +123,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(local_invocation_index) la
     }
     return;
   }
-  load_queries(first, last, lane);
-  if (OWN && group.x == 0u) {
-    load_own(g, group.z == 0u, lane);
-  }
+  load_row(g, first, last, group.x == 0u && group.z == 0u, lane);
   workgroupBarrier();
 
   var s = Softmax(Stat(NONE), Stat(), Block(), Block(), Block(), Block());

@@ -6,7 +6,7 @@ fn stored_range() -> vec2u {
   return key_range(0u);
 }
 
-fn load_queries(first: u32, last: u32, lane: u32) {
+fn load_row(g: u32, first: u32, last: u32, writes: bool, lane: u32) {
   _ = &a2;
   for (var i = lane; i < QUERIES * PADDED; i += THREADS) {
     let w = i % PADDED;
@@ -15,7 +15,6 @@ fn load_queries(first: u32, last: u32, lane: u32) {
   }
 }
 
-fn load_own(g: u32, writes: bool, lane: u32) {}
 fn own_key(piece: u32, part: u32) -> mat4x4f {
   return mat4x4f();
 }

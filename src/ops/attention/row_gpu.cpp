@@ -11,6 +11,7 @@ namespace {
 // Keys and values of a head, in bytes, that one workgroup reads in less time than a second dispatch takes.
 constexpr std::uint64_t kOneDispatch = 512u << 10;
 constexpr std::uint32_t kOneDispatchThreads = 512;
+constexpr std::uint32_t kFewParts = 8;  // that whoever reads them may put together himself
 constexpr std::uint32_t kPartThreads = 256;
 constexpr std::uint32_t kBusy = 512;  // workgroups over parts that keep a device busy
 constexpr std::uint32_t kPieces = 4;  // elements of a row that a lane has at most
@@ -134,6 +135,16 @@ Result<> record_row(const Setup& setup, GpuCall& call, const Sizes& n, const Row
   if (!parts) return failed(parts);
   if (auto ok = record_form(setup, call, n, row, form, splits, *parts); !ok) return ok;
   return combine(call, n, splits, *parts, row.out, row.lse);
+}
+
+Result<RowParts> record_row_parts(const Setup& setup, GpuCall& call, const Sizes& n, const Row& row) {
+  const std::uint64_t bytes = 2 * row_bytes(row.k.desc.dtype, n.d) * span_of(setup, n);
+  if (bytes > kFewParts * kOneDispatch) return RowParts{};
+  const Form form = form_for(call.caps, n, kOneDispatchThreads, 1);
+  auto parts = part_buffers(call, std::uint64_t{n.heads} * kFewParts, n.d, true);
+  if (!parts) return failed(parts);
+  if (auto ok = record_form(setup, call, n, row, form, kFewParts, *parts); !ok) return failed(ok);
+  return RowParts{*parts, kFewParts};
 }
 
 }  // namespace rullama::attention_detail

@@ -32,8 +32,11 @@ const bounds = array<u32, 1>(0u);
 @group(0) @binding(9) var<uniform> p: Params;
 
 const FOURS = HALF / 4u;  // elements of a half that turns
+const JOBS = QUERIES + select(0u, 2u, OWN);
 
 var<workgroup> own: array<vec4f, 2u * PADDED>;  // key, value
+var<workgroup> cosines: array<vec4f, FOURS>;
+var<workgroup> sines: array<vec4f, FOURS>;
 
 fn stored_range() -> vec2u {
   let range = key_range(0u);
@@ -64,64 +67,60 @@ fn normed(head: u32, w: u32, inverse: f32, key: bool) -> vec4f {
 }
 
 // Element w of a query or key.
-fn turned(head: u32, w: u32, inverse: f32, key: bool, position: u32) -> vec4f {
+fn turned(head: u32, w: u32, inverse: f32, key: bool) -> vec4f {
   let x = normed(head, w, inverse, key);
   if (w >= 2u * FOURS) {
     return x;
   }
-  let i = w % FOURS * 4u;
-  let t0 = turn_of(i, position);
-  let t1 = turn_of(i + 1u, position);
-  let t2 = turn_of(i + 2u, position);
-  let t3 = turn_of(i + 3u, position);
-  let cosine = vec4f(t0.x, t1.x, t2.x, t3.x);
-  let sine = vec4f(t0.y, t1.y, t2.y, t3.y);
+  let cosine = cosines[w % FOURS];
+  let sine = sines[w % FOURS];
   if (w >= FOURS) {
     return normed(head, w - FOURS, inverse, key) * sine + x * cosine;
   }
   return x * cosine - normed(head, w + FOURS, inverse, key) * sine;
 }
 
-fn load_queries(first: u32, last: u32, lane: u32) {
-  _ = &factors;
-  _ = &k_norm;
-  let part = lane % LANES;
-  for (var q0 = 0u; q0 < QUERIES; q0 += TEAMS) {
-    let q = q0 + lane / LANES;
-    let head = min(first + q, last);
-    let inverse = inverse_of(head, part);
-    for (var w = part; w < PADDED && q < QUERIES; w += LANES) {
-      var x = vec4f(0.0);
-      if (w < WIDTH) {
-        x = turned(head, w, inverse, false, positions[0]);
-      }
-      queries[q * PADDED + w] = x;
-    }
+// Element w of the row's own key (or value), also to the cache.
+fn give_own(at: u32, w: u32, key: bool, made: vec4f, writes: bool) {
+  let x = narrow(made);
+  own[select(PADDED, 0u, key) + w] = wide(x);
+  if (writes) {
+    store(at + w, key, x);
   }
 }
 
-fn load_own(g: u32, writes: bool, lane: u32) {
+// The queries, and the key and value, by a subgroup each where there are as many.
+fn load_row(g: u32, first: u32, last: u32, writes: bool, lane: u32) {
+  _ = &factors;
+  _ = &k_norm;
+  let position = positions[0];
+  for (var i = lane; i < HALF; i += THREADS) {
+    let turn = turn_of(i, position);
+    cosines[i / 4u][i % 4u] = turn.x;
+    sines[i / 4u][i % 4u] = turn.y;
+  }
+  workgroupBarrier();
   let part = lane % LANES;
-  let team = lane / LANES;
   let key = p.heads + g;
   let value = select(key, key + p.kv_heads, p.columns > p.heads + p.kv_heads);
-  let at = (positions[0] % p.slots * p.kv_heads + g) * WIDTH;
-  let key_inverse = inverse_of(key, part);
-  let value_inverse = select(1.0, inverse_of(value, part), VALUE_NORM);
-  // the key by the first subgroup, the value by the second one where there are two
-  for (var w = part; w < WIDTH; w += LANES) {
-    if (team == 0u) {
-      let x = narrow(turned(key, w, key_inverse, true, positions[0]));
-      own[w] = wide(x);
-      if (writes) {
-        store(at + w, true, x);
-      }
-    }
-    if (team == TEAMS - 1u) {
-      let x = narrow(projected[value * WIDTH + w] * value_inverse);
-      own[PADDED + w] = wide(x);
-      if (writes) {
-        store(at + w, false, x);
+  let at = (position % p.slots * p.kv_heads + g) * WIDTH;
+  for (var j = 0u; j < JOBS; j += TEAMS) {
+    let job = j + lane / LANES;
+    let head = select(select(value, key, job == QUERIES), min(first + job, last), job < QUERIES);
+    let inverse = inverse_of(head, part);
+    for (var w = part; w < PADDED && job < JOBS; w += LANES) {
+      if (job < QUERIES) {
+        var x = vec4f(0.0);
+        if (w < WIDTH) {
+          x = turned(head, w, inverse, false);
+        }
+        queries[job * PADDED + w] = x;
+      } else if (w < WIDTH) {
+        if (job == QUERIES) {
+          give_own(at, w, true, turned(head, w, inverse, true), writes);
+        } else {
+          give_own(at, w, false, projected[head * WIDTH + w] * select(1.0, inverse, VALUE_NORM), writes);
+        }
       }
     }
   }

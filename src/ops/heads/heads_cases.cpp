@@ -46,15 +46,20 @@ OpCase heads_case(DType cache, Size s, Own own, bool factors, bool value_norm, d
   return c;
 }
 
-// The same and attention over the cache.
-OpCase attending(OpCase c, Size s, Own own, bool factors, bool value_norm, std::uint32_t window = 0) {
+// The same and attention over the cache; projected to 72 columns by a weight of type `w`, unless that is F32.
+OpCase attending(OpCase c, Size s, Own own, bool factors, bool value_norm, std::uint32_t window, DType w) {
   c.op = "heads_attention";
+  const bool projected = w != DType::F32;
   if (window) c.shape += cat(" window=", window);
   const std::uint32_t kv = static_cast<std::uint32_t>(s.kv_heads);
   if (own == Own::none)
     for (const std::string_view name : {"cache_k", "cache_v"})
       c.inputs.push_back(
           {std::string(name), {*dtype_of_name(c.format), {s.slots, kv, s.d}}, Fill::normal(), true, true});
+  if (projected) {
+    c.shape += cat(" projected ", name(w));
+    c.inputs.push_back({"w", {w, {72, s.heads * s.d}}, Fill::normal(), true});
+  }
   c.build = [=](Graph&, std::span<const Var> in) {
     HeadInputs heads{.projected = in[0], .q_norm = in[1], .positions = in[2]};
     const bool keys = own != Own::none;
@@ -66,9 +71,15 @@ OpCase attending(OpCase c, Size s, Own own, bool factors, bool value_norm, std::
                                         .n_kv_heads = kv,
                                         .turn = {.rotated = s.rotated, .base = 10000, .position_scale = 0.5f},
                                         .value_norm = value_norm},
-                                       in[at], in[at + 1], {.scale = 0.125f, .window = window})};
+                                       in[at], in[at + 1], {.scale = 0.125f, .window = window},
+                                       projected ? in.back() : Var{})};
   };
-  c.absolute = 1e-4;
+  // F16 rounds to either neighbour, which moves scores
+  c.absolute = dtype_of_name(c.format) == DType::F16 ? 1e-3 : 1e-4;
+  if (projected) {
+    c.absolute *= 20;  // sums of up to 512 products
+    c.fast = 0.02;
+  }
   return c;
 }
 
@@ -77,8 +88,9 @@ OpCase attending(OpCase c, Size s, Own own, bool factors, bool value_norm, std::
 std::vector<OpCase> heads_attention_cases() {
   using enum Own;
   std::vector<OpCase> cases;
-  const auto test = [&](DType cache, Size s, Own own, bool factors, bool value_norm, std::uint32_t window = 0) {
-    cases.push_back(attending(heads_case(cache, s, own, factors, value_norm), s, own, factors, value_norm, window));
+  const auto test = [&](DType cache, Size s, Own own, bool factors, bool value_norm, std::uint32_t window = 0,
+                        DType w = DType::F32) {
+    cases.push_back(attending(heads_case(cache, s, own, factors, value_norm), s, own, factors, value_norm, window, w));
   };
   for (const DType cache : {DType::F32, DType::F16}) {
     test(cache, {1, 4, 1, 64, 40, 64, 0}, keys_and_values, false, false);  // nothing but itself
@@ -90,8 +102,15 @@ std::vector<OpCase> heads_attention_cases() {
     test(cache, {1, 4, 2, 64, 50, 12, 44}, keys_and_values, false, false);  // half of what turns is no multiple of 4
     test(cache, {3, 4, 2, 64, 50, 64, 40}, keys_and_values, false, true, 16);
     test(cache, {3, 4, 2, 64, 50, 64, 40}, none, false, true);
+    test(cache, {1, 4, 1, 64, 40, 64, 0}, keys_and_values, false, false, 0, DType::Q8_0);  // most parts without keys
+    test(cache, {1, 8, 2, 64, 700, 64, 600}, keys_and_values, false, true, 512, DType::Q4_0);
+    test(cache, {1, 4, 2, 256, 300, 256, 400}, none, true, false, 0, DType::Q4_K);               // over a full ring
+    test(cache, {1, 8, 1, 64, 20000, 64, 17000}, keys_and_values, false, true, 0, DType::Q8_0);  // in many parts
+    test(cache, {1, 4, 2, 64, 50, 64, 40}, keys, false, true, 0, DType::F16);
+    test(cache, {3, 4, 2, 64, 50, 64, 40}, keys_and_values, false, true, 16, DType::Q8_0);
   }
   test(DType::F32, {0, 4, 2, 64, 50, 64, 40}, keys_and_values, false, true);
+  test(DType::F32, {0, 4, 2, 64, 50, 64, 40}, keys_and_values, false, true, 0, DType::Q8_0);
   return cases;
 }
 

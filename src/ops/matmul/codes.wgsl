@@ -5,3 +5,8 @@ struct Inputs {
   scale: f32,
   sum: f32,  // of the activations
 }
+
+fn pack(v: vec4f) -> u32 {
+  let bytes = (vec4u(vec4i(round(v))) & vec4u(255u)) << vec4u(0u, 8u, 16u, 24u);
+  return bytes.x | bytes.y | bytes.z | bytes.w;
+}

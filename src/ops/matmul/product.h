@@ -72,4 +72,13 @@ struct ResidualProductGpu {
 [[nodiscard]] bool has_residual_kernel(const GpuCall& call, const ResidualProductGpu& p);
 [[nodiscard]] Result<> record_residual_product(GpuCall& call, const ResidualProductGpu& p);
 
+// y = x w^T for one row x that attention left in parts: for each head `splits` weighted sums [width] of four numbers
+// each, with their largest score and sum of exponentials.
+struct AttentionParts {
+  const gpu::Buffer &sums, &stats;
+  std::uint32_t splits, width;
+};
+[[nodiscard]] bool has_parts_kernel(const GpuCall& call, const GpuView& w);
+[[nodiscard]] Result<> record_parts_product(GpuCall& call, const AttentionParts& x, const GpuView& w, const GpuView& y);
+
 }  // namespace rullama

@@ -103,8 +103,9 @@ Result<> record_gated(GpuCall& call, const GpuView& x, std::span<const GpuView> 
 }
 
 bool has_residual_kernel(const GpuCall& call, const ResidualProductGpu& p) {
-  // What all workgroups together may read to make the same row: about the time of a dispatch.
-  constexpr std::uint64_t kMostBytes = 16u << 20;
+  // What all workgroups together may read, from a cache, to make the same row: in about the time of a dispatch.
+  constexpr std::uint64_t kMostBytes = 64u << 20;
+  constexpr std::uint32_t kMostVectors = 6;  // that a thread holds in registers, of four inputs
   const ResidualBuffers& s = p.step;
   const std::uint64_t columns = s.sum.shape().back();
   if (s.sum.shape().rows() != 1 || call.caps.is_cpu() || call.caps.storage_buffers < 9) return false;
@@ -116,8 +117,9 @@ bool has_residual_kernel(const GpuCall& call, const ResidualProductGpu& p) {
     if (rest[0].parts.size() != 1 || !takes_int8(call.caps, call.precision, rest[0].desc.dtype)) return false;
     const std::uint64_t n = p.kind == ResidualProductKind::gated ? run.part.rows / 2 : run.part.rows;
     const RowsShape shape = rows_shape(call.caps, n, columns, 1);
-    const std::uint64_t memory = columns * 4 + shape.workgroup_bytes(columns / 32);
-    if (memory > call.caps.workgroup_memory) return false;
+    if (shape.workgroup_bytes(columns / 32) > call.caps.workgroup_memory ||
+        shape.vectors(static_cast<std::uint32_t>(columns / 32)) > kMostVectors)
+      return false;
     read += n / shape.group_rows() * columns * (s.w_next ? 16 : 12);
     rest = rest.subspan(run.count);
   }
@@ -143,6 +145,20 @@ Result<> record_residual_product(GpuCall& call, const ResidualProductGpu& p) {
     params.first += params.rows;
   }
   return {};
+}
+
+bool has_parts_kernel(const GpuCall& call, const GpuView& w) {
+  const std::uint64_t n = w.shape()[0], k = w.shape()[1];
+  return w.parts.size() == 1 && n > 0 && takes_int8(call.caps, call.precision, w.desc.dtype) &&
+         rows_shape(call.caps, n, k, 1).workgroup_bytes(k / 32) <= call.caps.workgroup_memory;
+}
+
+Result<> record_parts_product(GpuCall& call, const AttentionParts& x, const GpuView& w, const GpuView& y) {
+  ProductParams params = params_of(y, y);
+  params.w = weight_params(w, w.parts[0]);
+  params.rows = params.n;
+  return record_rows(call, {.x = w, .w = w, .y = y}, w.parts[0], params,
+                     {RowInputs::Form::parts, &x.sums, &x.stats, x.splits, x.width});
 }
 
 Result<> record_product(GpuCall& call, const ProductGpu& p) {

@@ -38,15 +38,16 @@ gpu::Wgsl product_source(std::string_view path, const TensorDesc& w, bool expert
   if (form == RowInputs::Form::halves) return source.file("ops/matmul/x_halves.wgsl");
   source.file("ops/matmul/codes.wgsl").file("ops/matmul/dot_int8.wgsl");
   if (form == RowInputs::Form::codes) return source.file("ops/matmul/x_int8.wgsl");
-  source.file("ops/matmul/round.wgsl");
+  if (form == RowInputs::Form::parts) return source.file("ops/matmul/x_parts.wgsl");
   return source.file(form == RowInputs::Form::rounded ? "ops/matmul/x_rounded.wgsl" : "ops/matmul/x_residual.wgsl");
 }
 
-std::string form_key(RowInputs::Form form, std::uint32_t blocks) {
-  switch (form) {
+std::string form_key(const RowInputs& inputs, std::uint32_t blocks) {
+  switch (inputs.form) {
     case RowInputs::Form::codes: return "_int8";
     case RowInputs::Form::rounded: return cat("_rounded", blocks);
     case RowInputs::Form::residual: return cat("_residual", blocks);
+    case RowInputs::Form::parts: return cat("_parts", blocks, "_", inputs.splits, "_", inputs.head_width);
     default: return "";
   }
 }
@@ -77,14 +78,15 @@ RowsShape rows_shape(const gpu::Capabilities& caps, std::uint64_t n, std::uint64
   }
   // more rows for a team, which then reads x less often, as soon as there are enough of them for the whole device
   const std::uint32_t rows = n >= 16384 ? 4 : n >= 4096 ? 2 : 1;
-  const bool subgroup = known && caps.subgroup_max == 32;
+  const bool subgroup = known && caps.subgroup_max >= 8;
+  const std::uint32_t lanes = subgroup ? caps.subgroup_max : 32;
   // and where they are few and long, more threads for a row, which share one row of x
   const std::uint32_t wanted = rows > 1    ? 1
                                : k >= 8192 ? 4
                                : k >= 4096 ? 2
                                            : 1,
                       parts = std::min(wanted, std::max(caps.max_invocations / 256, 1u));
-  return {32, 8 * parts, parts, rows, batch, subgroup};
+  return {lanes, 256 / lanes * parts, parts, rows, batch, subgroup};
 }
 
 bool takes_int8(const gpu::Capabilities& caps, Precision precision, DType w) {
@@ -125,13 +127,23 @@ Result<> record_rows(GpuCall& call, const ProductBuffers& b, const GpuPart& part
   const std::uint64_t n = experts ? params.n : params.rows;
   const RowsShape shape = rows_shape(call.caps, n, w.shape.back(), experts ? 1 : params.m);
   params.tiles = static_cast<std::uint32_t>(pieces(n, shape.group_rows()));
+  const std::uint32_t weight_rows = shape.rows * (b.gated ? 2 : 1), each = shape.vectors(params.w.blocks),
+                      early = b.step ? each : std::min(each, 4u);
   const auto source = [&] {
     gpu::Wgsl text = product_source("ops/matmul/rows.wgsl", w, experts, inputs.form);
-    if (inputs.form == RowInputs::Form::rounded || b.step) text.constant("BLOCKS", params.w.blocks);
+    if (inputs.rounds()) {
+      text.constant("BLOCKS", params.w.blocks).constant("EARLY", early);
+      if (shape.subgroup)
+        text.file("ops/matmul/round_lanes.wgsl");
+      else
+        text.file("ops/matmul/round_shared.wgsl").file("ops/matmul/round.wgsl");
+    }
+    if (inputs.form == RowInputs::Form::parts)
+      text.constant("SPLITS", inputs.splits).constant("HEAD_WIDTH", inputs.head_width);
     if (b.step) text.constant("NEXT", b.step->w_next != nullptr).constant("SCALED", b.step->scale != nullptr);
     text.constant("X_ALIGNED", aligned).constant("LANES", shape.lanes).constant("TEAMS", shape.teams);
-    text.constant("PARTS", shape.parts);
-    text.constant("ROWS", shape.rows).constant("BATCH", shape.batch);
+    text.constant("PARTS", shape.parts).constant("ROWS", shape.rows).constant("BATCH", shape.batch);
+    text.constant("WEIGHT_ROWS", weight_rows);
     text.file(b.gated    ? "ops/matmul/result_gated.wgsl"
               : b.factor ? "ops/matmul/result_gelu.wgsl"
                          : "ops/matmul/result_plain.wgsl");
@@ -144,7 +156,7 @@ Result<> record_rows(GpuCall& call, const ProductBuffers& b, const GpuPart& part
           : b.gated  ? "gated_rows_"
           : b.factor ? "gelu_rows_"
                      : "matmul_rows_",
-          weight_key(w), form_key(inputs.form, params.w.blocks), b.step && b.step->w_next ? "_next" : "",
+          weight_key(w), form_key(inputs, params.w.blocks), b.step && b.step->w_next ? "_next" : "",
           b.step && b.step->scale ? "_scaled" : "", aligned ? "_" : "_x_odd_", shape.lanes, shape.subgroup ? "s_" : "_",
           shape.teams, "_", shape.parts, "_", shape.rows, "_", shape.batch);
   return dispatch(call, key, source, b, part, params, inputs, params.tiles * pieces(params.m, shape.batch));

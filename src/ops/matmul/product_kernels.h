@@ -44,9 +44,13 @@ struct RowsShape {
   std::uint32_t lanes, teams, parts, rows, batch;
   bool subgroup;  // a team is a subgroup
   [[nodiscard]] std::uint32_t group_rows() const { return teams / parts * rows; }
-  // Of workgroup memory, with codes of x in `blocks` blocks of 32.
+  // Of workgroup memory, for codes made of x in `blocks` blocks of 32.
   [[nodiscard]] std::uint64_t workgroup_bytes(std::uint64_t blocks) const {
-    return blocks * batch * 40 + std::uint64_t{4} * teams * (2 + (subgroup ? 0 : lanes));
+    return blocks * batch * (subgroup ? 40 : 168) + std::uint64_t{4} * teams * (3 + (subgroup ? 0 : lanes));
+  }
+  // Vectors of 4 of x that a thread makes codes of, at most.
+  [[nodiscard]] std::uint32_t vectors(std::uint32_t blocks) const {
+    return (8 * blocks * batch + lanes * teams - 1) / (lanes * teams);
   }
   [[nodiscard]] bool operator==(const RowsShape&) const = default;
 };
@@ -54,11 +58,13 @@ struct RowsShape {
 [[nodiscard]] RowsShape rows_shape(const gpu::Capabilities& caps, std::uint64_t n, std::uint64_t k, std::uint64_t m);
 
 // The activations of a product by rows of w: as they are, as 8-bit codes in two scratch buffers of the call, or as
-// codes that every workgroup makes for itself, perhaps of a step of the residual stream; of a product by tiles also as
-// 16-bit floats.
+// codes that every workgroup makes for itself, perhaps of a step of the residual stream, or of what attention left in
+// parts (then these and their statistics are the buffers); of a product by tiles also as 16-bit floats.
 struct RowInputs {
-  enum class Form : std::uint8_t { floats, codes, rounded, residual, halves } form = Form::floats;
+  enum class Form : std::uint8_t { floats, codes, rounded, residual, parts, halves } form = Form::floats;
   const gpu::Buffer *codes = nullptr, *scales = nullptr;
+  std::uint32_t splits = 0, head_width = 0;  // of parts
+  [[nodiscard]] bool rounds() const { return form == Form::rounded || form == Form::residual || form == Form::parts; }
 };
 // True if such products take 8-bit activations.
 [[nodiscard]] bool takes_int8(const gpu::Capabilities& caps, Precision precision, DType w);

@@ -9,6 +9,10 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> scales: array<vec2f>;
 @group(0) @binding(3) var<uniform> p: Params;
 
+fn vector(i: u32) -> vec4f {
+  return x4[i];
+}
+
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,
         @builtin(local_invocation_index) lane: u32) {

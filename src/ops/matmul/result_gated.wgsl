@@ -1,5 +1,4 @@
 // A result of rows.wgsl is gelu(gate) * up, of two products: the rows of `up` follow those of `gate`.
-const PRODUCTS = 2u;
 
 fn second_row(row: u32) -> u32 {
   return row + p.n;

@@ -1,5 +1,4 @@
 // A result of rows.wgsl is gelu(product) * factor, of x_residual.wgsl.
-const PRODUCTS = 1u;
 
 fn second_row(row: u32) -> u32 {
   return row;

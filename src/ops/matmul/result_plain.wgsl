@@ -1,5 +1,4 @@
 // A result of rows.wgsl is one product.
-const PRODUCTS = 1u;
 
 fn second_row(row: u32) -> u32 {
   return row;

@@ -1,20 +1,15 @@
 // Rounds activations to codes (codes.wgsl).
 
-fn pack(v: vec4f) -> u32 {
-  let bytes = (vec4u(vec4i(round(v))) & vec4u(255u)) << vec4u(0u, 8u, 16u, 24u);
-  return bytes.x | bytes.y | bytes.z | bytes.w;
-}
-
 fn pack4(a: vec4f, b: vec4f, c: vec4f, d: vec4f) -> vec4u {
   return vec4u(pack(a), pack(b), pack(c), pack(d));
 }
 
-// Block number `block` of x4.
+// Block number `block` of what vector() gives.
 fn round32(block: u32) -> Inputs {
   var largest = vec4u();  // bits of absolute values: those of what is no number are above all numbers'
   var sum = vec4f();
   //@for i in 8
-  let v$i = x4[block * 8u + $iu];
+  let v$i = vector(block * 8u + $iu);
   largest = max(largest, bitcast<vec4u>(v$i) & vec4u(0x7fffffffu));
   sum += v$i;
   //@end

@@ -1,6 +1,9 @@
 // Products row by row of w: few rows of x, and experts. A team of LANES threads does ROWS rows of w for BATCH rows of x,
 // each lane every LANES-th block; TEAMS teams make a workgroup. Of long rows PARTS teams do every PARTS-th run of LANES
-// blocks each. LANES == 1 needs no barrier.
+// blocks each. LANES == 1 needs no barrier. WEIGHT_ROWS is ROWS for each product of a result.
+
+const PRODUCTS = WEIGHT_ROWS / ROWS;
+const STEP = LANES * PARTS;
 
 var<workgroup> of_team: array<f32, TEAMS>;
 
@@ -39,6 +42,15 @@ fn place(batch: u32, j: u32) -> Place {
   return Place(p.row0 + j, batch * p.n + p.first + j, j < p.rows);
 }
 
+// The row of w that is number i of a team's.
+fn weight_row(batch: u32, j0: u32, i: u32) -> u32 {
+  let row = place(batch, j0 + i % ROWS).row;
+  if (i >= ROWS) {
+    return second_row(row);
+  }
+  return row;
+}
+
 @compute @workgroup_size(LANES, TEAMS)
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,
         @builtin(local_invocation_id) local: vec3u, @builtin(local_invocation_index) thread: u32) {
@@ -48,27 +60,26 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   if (batch >= p.m) {
     return;
   }
-  prepare(batch, thread, index % p.tiles == 0u);
   let j0 = ((index % p.tiles) * TEAMS + local.y) / PARTS * ROWS;
-  var rows: array<u32, ROWS * PRODUCTS>;
-  for (var r = 0u; r < ROWS; r++) {
-    rows[r] = place(batch, j0 + r).row;
-    if (PRODUCTS == 2u) {
-      rows[ROWS * (PRODUCTS - 1u) + r] = second_row(rows[r]);
-    }
-  }
-  var sums: array<f32, ROWS * PRODUCTS * BATCH>;
-  for (var block = local.y % PARTS * LANES + local.x; block < p.w.blocks; block += LANES * PARTS) {
-    var x: array<Inputs, BATCH>;
-    for (var b = 0u; b < BATCH; b++) {
-      x[b] = inputs(b, min(batch + b, p.m - 1u) / p.share, block);
-    }
-    for (var r = 0u; r < ROWS * PRODUCTS; r++) {
-      let w = weights(rows[r], block);
-      for (var b = 0u; b < BATCH; b++) {
-        sums[r * BATCH + b] += dot32(w, x[b]);
-      }
-    }
+  let first = local.y % PARTS * LANES + local.x;
+
+  let early = load_early(batch, thread);
+  //@for i in WEIGHT_ROWS
+  let row$i = weight_row(batch, j0, $iu);
+  //@end
+  prepare(early, batch, thread, index % p.tiles == 0u);
+
+  var sums: array<f32, WEIGHT_ROWS * BATCH>;
+  for (var block = first; block < p.w.blocks; block += STEP) {
+    //@for b in BATCH
+    let x$b = inputs($bu, min(batch + $bu, p.m - 1u) / p.share, block);
+    //@end
+    //@for i in WEIGHT_ROWS
+    let w$i = weights(row$i, block);
+    //@for b in BATCH
+    sums[$iu * BATCH + $bu] += dot32(w$i, x$b);
+    //@end
+    //@end
   }
   for (var r = 0u; r < ROWS; r++) {
     for (var b = 0u; b < BATCH; b++) {

@@ -21,7 +21,15 @@ fn input4(start: u32, quad: u32, count: u32) -> vec4f {
   return select(vec4f(), vec4f(x1[at], x1[at + 1u], x1[at + 2u], x1[at + 3u]), vec4u(i, i + 1u, i + 2u, i + 3u) < vec4u(count));
 }
 
-fn prepare(batch: u32, thread: u32, first: bool) {}
+struct Early {
+  none: u32,
+}
+
+fn load_early(batch: u32, thread: u32) -> Early {
+  return Early();
+}
+
+fn prepare(early: Early, batch: u32, thread: u32, first: bool) {}
 
 fn inputs(b: u32, row: u32, block: u32) -> Inputs {
   var x: Inputs;

@@ -8,7 +8,15 @@ fn bind_x() {
   _ = &scales;
 }
 
-fn prepare(batch: u32, thread: u32, first: bool) {}
+struct Early {
+  none: u32,
+}
+
+fn load_early(batch: u32, thread: u32) -> Early {
+  return Early();
+}
+
+fn prepare(early: Early, batch: u32, thread: u32, first: bool) {}
 
 fn inputs(b: u32, row: u32, block: u32) -> Inputs {
   let at = row * p.w.blocks + block;

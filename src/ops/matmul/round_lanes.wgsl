@@ -1,0 +1,31 @@
+// ITEMS vectors of a workgroup's activations become 8-bit codes with a scale for each 32, by lanes of a subgroup: eight
+// lanes that follow each other have a block.
+
+var<workgroup> codes: array<vec4u, ITEMS / 4u>;
+var<workgroup> scales: array<vec2f, ITEMS / 8u>;
+
+// Vector i, for all lanes of a subgroup together, and all of them with i of one run; nothing from ITEMS on.
+fn keep(i: u32, x: vec4f) {
+  let bits = bitcast<vec4u>(x) & vec4u(0x7fffffffu);  // those of what is no number are above all numbers'
+  var largest = max(max(bits.x, bits.y), max(bits.z, bits.w));
+  var sum = dot(x, vec4f(1.0));
+  //@for j in 3
+  largest = max(largest, subgroupShuffleXor(largest, 1u << $ju));
+  sum += subgroupShuffleXor(sum, 1u << $ju);
+  //@end
+  let scale = bitcast<f32>(largest) / 127.0;
+  if (i < ITEMS) {
+    codes[i / 4u][i % 4u] = pack(x * select(0.0, 1.0 / scale, scale > 1e-30));
+    if (i % 8u == 0u) {
+      scales[i / 8u] = vec2f(scale, sum);
+    }
+  }
+}
+
+fn settle(thread: u32) {
+  workgroupBarrier();
+}
+
+fn codes_of(block: u32) -> Inputs {
+  return Inputs(codes[2u * block], codes[2u * block + 1u], scales[block].x, scales[block].y);
+}
