@@ -161,6 +161,10 @@ Result<> Runner::run_best(std::span<const Token> ids, std::uint32_t position, st
   const std::uint32_t ranked = with_suppressed(count);
   const bool guessed = guess_ && ids.size() == 1 && guess_->token == ids[0] && guess_->position == position &&
                        guess_->plan->best_count == ranked;
+  const auto broken = [&](const Result<>& why) {
+    forget_plans();  // with the reads that they have started
+    return why;
+  };
   Plan* p = guessed ? guess_->plan : nullptr;
   if (guessed) {
     guess_.reset();
@@ -168,13 +172,13 @@ Result<> Runner::run_best(std::span<const Token> ids, std::uint32_t position, st
     auto found = prepared(ids, position, 1, ranked);
     if (!found) return failed(found);
     p = *found;
-    if (auto ok = start_best(*p, draws ? draws->now : DrawRule{}, false); !ok) return ok;
+    if (auto ok = start_best(*p, draws ? draws->now : DrawRule{}, false); !ok) return broken(ok);
   }
   const bool goes_on = draws && p->rows == 1 && !p->in.per_layer && position + 1 < cache_.context;
   if (goes_on)
-    if (auto ok = start_guess(*p, position, draws->next); !ok) return ok;
+    if (auto ok = start_guess(*p, position, draws->next); !ok) return broken(ok);
   best.resize(ranked + 1);
-  if (auto ok = p->program->finish_read(std::as_writable_bytes(std::span(best))); !ok) return ok;
+  if (auto ok = p->program->finish_read(std::as_writable_bytes(std::span(best))); !ok) return broken(ok);
   if (goes_on) guess_ = {p, position + 1, best.back().id};
   best.pop_back();
   if (!std::isfinite(best[0].logit)) return no_numbers(position + ids.size());

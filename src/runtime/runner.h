@@ -65,6 +65,7 @@ class Runner {
                                   std::vector<RankedLogit>& best, const std::optional<Draws>& draws = {});
   // The token that it goes on with.
   [[nodiscard]] std::optional<Token> guess() const { return guess_ ? std::optional(guess_->token) : std::nullopt; }
+  void drop_guess();  // for whoever changes the cache himself
   // True if that is possible, and faster than to fetch all.
   [[nodiscard]] bool ranks(std::uint32_t count) const;
   // Most rows whose logits fit into one tensor of the device.
@@ -92,7 +93,6 @@ class Runner {
   // Starts the row after `position` with the token that the device draws there.
   [[nodiscard]] Result<> start_guess(Plan& plan, std::uint32_t position, const DrawRule& rule);
   [[nodiscard]] Result<> start_best(Plan& plan, const DrawRule& rule, bool queued);
-  void drop_guess();
   void forget_plans();
 
   // A row that was started before it was asked for.

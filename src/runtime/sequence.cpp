@@ -262,6 +262,7 @@ Result<> Sequence::restore(const ByteSource& file) {
   if (auto ok = file.read(sizeof header, std::as_writable_bytes(std::span(tokens))); !ok) return ok;
   if (auto ok = check_ids(tokens); !ok) return bad("is damaged");
 
+  runner_.drop_guess();
   truncate(0);
   evaluated_ = 0;
   std::uint64_t at = sizeof header + 4ull * header.tokens;

@@ -297,6 +297,18 @@ TEST_P(SequenceTest, TokensThatTheDeviceDrewItself) {
         guess.reset();
       }
     }
+    // a file brings another history for the same position
+    auto other = make(model_, 160, 1);
+    must(other->append(some_tokens(ahead->tokens().size(), vocab(), 77), count));
+    std::vector<std::byte> file;
+    must(other->save([&](std::span<const std::byte> piece) -> Result<> {
+      file.insert(file.end(), piece.begin(), piece.end());
+      return {};
+    }));
+    const Token token = ahead->runner().guess().value();
+    must(ahead->restore(MemorySource("other", file)));
+    for (auto* sequence : {&ahead, &other}) must((*sequence)->append(std::span(&token, 1), count));
+    EXPECT_NEAR(ahead->best_logits(1)->front().logit, other->best_logits(1)->front().logit, 1e-3) << "another history";
     std::vector<Token> full(ahead->tokens().begin(), ahead->tokens().end());
     full.resize(160, 3);
     must(ahead->set(full, count));
