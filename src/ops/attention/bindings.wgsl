@@ -8,17 +8,3 @@
 @group(0) @binding(6) var<storage, read> bounds: array<u32>;
 @group(0) @binding(7) var<storage, read_write> result: array<Result>;
 @group(0) @binding(8) var<uniform> p: Params;
-
-struct Params {
-  rows: u32,
-  heads: u32,
-  kv_heads: u32,
-  slots: u32,
-  window: u32,
-  splits: u32,  // runs that the keys of a row are cut into
-  scale: f32,
-  threads: u32,
-  width: u32,  // elements of a row
-  group: u32,  // query heads per key/value head
-  mask: u32,
-}

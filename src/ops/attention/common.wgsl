@@ -24,6 +24,25 @@ const REGION = 3u;  // bounds[0] is the length of the prompt
 
 const NONE = -1.0e30;  // a score that is not there
 
+struct Params {
+  rows: u32,
+  heads: u32,
+  kv_heads: u32,
+  slots: u32,
+  window: u32,
+  splits: u32,  // runs that the keys of a row are cut into
+  scale: f32,
+  threads: u32,
+  width: u32,  // elements of a row
+  group: u32,  // query heads per key/value head
+  mask: u32,
+  // row_heads.wgsl
+  columns: u32,   // heads in `projected`
+  position_scale: f32,
+  eps: f32,
+  all_bits: u32,  // 0xffffffff
+}
+
 fn start_of_window(position: u32) -> u32 {
   if (p.window != 0u && position + 1u > p.window) {
     return position + 1u - p.window;

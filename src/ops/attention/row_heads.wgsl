@@ -3,24 +3,6 @@
 // a slot that the others do not read. The host gives b1 and b2, store(), narrow(), which makes a Stored,
 // OWN, VALUE_NORM, and HALF, a multiple of 4, with what turn.wgsl needs.
 
-struct Params {
-  rows: u32,
-  heads: u32,
-  kv_heads: u32,
-  slots: u32,
-  window: u32,
-  splits: u32,
-  scale: f32,
-  threads: u32,
-  width: u32,
-  group: u32,
-  mask: u32,
-  columns: u32,  // heads in `projected`
-  position_scale: f32,
-  eps: f32,
-  all_bits: u32,  // 0xffffffff
-}
-
 const bounds = array<u32, 1>(0u);
 
 @group(0) @binding(0) var<storage, read> projected: array<vec4f>;

@@ -132,7 +132,7 @@ Result<> record_rows(GpuCall& call, const ProductBuffers& b, const GpuPart& part
   const auto source = [&] {
     gpu::Wgsl text = product_source("ops/matmul/rows.wgsl", w, experts, inputs.form);
     if (inputs.rounds()) {
-      text.constant("BLOCKS", params.w.blocks).constant("EARLY", early);
+      text.constant("BLOCKS", params.w.blocks).constant("EARLY", early).file("ops/matmul/codes_made.wgsl");
       if (shape.subgroup)
         text.file("ops/matmul/round_lanes.wgsl");
       else

@@ -1,9 +1,6 @@
 // ITEMS vectors of a workgroup's activations become 8-bit codes with a scale for each 32, by lanes of a subgroup: eight
 // lanes that follow each other have a block.
 
-var<workgroup> codes: array<vec4u, ITEMS / 4u>;
-var<workgroup> scales: array<vec2f, ITEMS / 8u>;
-
 // Vector i, for all lanes of a subgroup together, and all of them with i of one run; nothing from ITEMS on.
 fn keep(i: u32, x: vec4f) {
   let bits = bitcast<vec4u>(x) & vec4u(0x7fffffffu);  // those of what is no number are above all numbers'
@@ -24,8 +21,4 @@ fn keep(i: u32, x: vec4f) {
 
 fn settle(thread: u32) {
   workgroupBarrier();
-}
-
-fn codes_of(block: u32) -> Inputs {
-  return Inputs(codes[2u * block], codes[2u * block + 1u], scales[block].x, scales[block].y);
 }

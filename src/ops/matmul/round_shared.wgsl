@@ -1,8 +1,6 @@
 // ITEMS vectors of a workgroup's activations become 8-bit codes with a scale for each 32, through workgroup memory.
 
 var<workgroup> kept: array<vec4f, ITEMS>;
-var<workgroup> codes: array<vec4u, ITEMS / 4u>;
-var<workgroup> scales: array<vec2f, ITEMS / 8u>;
 
 fn keep(i: u32, x: vec4f) {
   if (i < ITEMS) {
@@ -23,8 +21,4 @@ fn settle(thread: u32) {
     scales[i] = vec2f(rounded.scale, rounded.sum);
   }
   workgroupBarrier();
-}
-
-fn codes_of(block: u32) -> Inputs {
-  return Inputs(codes[2u * block], codes[2u * block + 1u], scales[block].x, scales[block].y);
 }
