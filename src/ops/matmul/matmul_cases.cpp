@@ -39,6 +39,14 @@ class Cases {
     return add(std::move(c));
   }
 
+  // All elements of x are rounded to 8 bits in one direction: the errors must not add up where weights have an offset.
+  void one_sided(DType w, std::uint64_t rows) {
+    OpCase& c = product(false, w, {1024, 24, rows}, 1e-3);
+    c.shape += " rounded one way";
+    c.inputs[0].fill =
+        Fill::function([](std::uint64_t i) { return i % 32 ? static_cast<double>(i * 37 % 101) - 50 + 0.4 : 127.0; });
+  }
+
   // Rows [row0, row1) of w, scaled, added to something: a tile of a vocabulary.
   void range(bool transposed, DType w, Size s, Rows r) {
     OpCase& c = product(transposed, w, s, 1e-4);
@@ -152,6 +160,8 @@ std::vector<OpCase> matmul_cases() {
     cases.range(true, w, {256, 40, 3}, {7, 33});
     for (const bool transposed : {false, true}) cases.product(transposed, w, {512, 200, 2}, 1e-4).split = true;
   }
+  for (const DType w : {Q4_1, Q5_1, Q4_K, Q5_K})
+    for (const std::uint64_t rows : {1, 3}) cases.one_sided(w, rows);
   // many rows: tiles that are cut at their edges, few tiles whose terms are done in several parts
   for (const DType w : {F32, BF16, Q4_0, Q4_K, Q6_K}) {
     cases.product(false, w, {1024, 96, 100}, 1e-4);
