@@ -35,9 +35,12 @@ Result<> Sequence::check_ids(std::span<const Token> ids) const {
   return {};
 }
 
-void Sequence::note_written(std::uint32_t end) {
+void Sequence::note_evaluated(std::uint32_t end) {
   evaluated_ = end;
-  const std::uint32_t written = end + (runner_.guess() ? 1 : 0);
+  note_written(end + (runner_.guess() ? 1 : 0));
+}
+
+void Sequence::note_written(std::uint32_t written) {
   const KvCache& c = cache();
   for (std::uint32_t i = 0; i < c.layers.size(); i++) {
     if (!c.layers[i].k || !model_->config.layers[i].sliding) continue;
@@ -56,8 +59,8 @@ Result<> Sequence::evaluate(std::uint32_t best, const std::optional<Draws>& draw
     logits_valid_ = false, best_valid_ = 0;
     auto ok = ranked ? runner_.run_best(ids, evaluated_, best, best_, draws)
                      : runner_.run(ids, evaluated_, last ? 1 : 0, logits_);
-    if (!ok) return ok;
-    note_written(evaluated_ + n);
+    if (!ok) return note_written(evaluated_ + n + (draws && n == 1)), ok;  // perhaps with a row that went on ahead
+    note_evaluated(evaluated_ + n);
     logits_valid_ = last && !ranked;
     best_valid_ = ranked ? best : 0;
   }
@@ -74,9 +77,9 @@ Result<> Sequence::evaluate_rows(std::uint32_t from, const RowSink& row) {
     const std::uint32_t n = quiet ? std::min(from - evaluated_, cache().batch) : std::min(total - evaluated_, most);
     const auto ids = std::span(tokens_).subspan(evaluated_, n);
     logits_valid_ = false, best_valid_ = 0;
-    if (auto ok = runner_.run(ids, evaluated_, quiet ? 0 : n, logits_); !ok) return ok;
+    if (auto ok = runner_.run(ids, evaluated_, quiet ? 0 : n, logits_); !ok) return note_written(evaluated_ + n), ok;
     const std::uint32_t first = evaluated_;
-    note_written(evaluated_ + n);
+    note_evaluated(evaluated_ + n);
     if (quiet) continue;
     for (std::uint32_t i = 0; i < n; i++) {
       if (row(first + i, std::span(logits_).subspan(static_cast<std::size_t>(i) * vocab, vocab))) continue;
@@ -136,13 +139,11 @@ void Sequence::truncate(std::uint32_t length) {
   if (length >= tokens_.size()) return;
   tokens_.resize(length);
   logits_valid_ = false, best_valid_ = 0;
-  if (evaluated_ <= length) return;
-  // The next row, at `length`, sees window - 1 positions before itself on sliding layers.
-  const std::uint32_t window = model_->config.window;
-  const std::uint32_t needed = length + 1 > window ? length + 1 - window : 0;
-  const bool kept = oldest_ <= needed;
-  evaluated_ = kept ? length : 0;
-  if (!kept || length == 0) oldest_ = 0;
+  // The next row sees window - 1 positions before itself on sliding layers.
+  const std::uint32_t next = std::min(evaluated_, length), window = model_->config.window;
+  const std::uint32_t needed = next + 1 > window ? next + 1 - window : 0;
+  evaluated_ = oldest_ <= needed ? next : 0;
+  if (evaluated_ == 0) oldest_ = 0;
 }
 
 void Sequence::set_adapters(std::vector<ActiveAdapter> adapters) {
@@ -282,7 +283,7 @@ Result<> Sequence::restore(const ByteSource& file) {
   }
   tokens_ = std::move(tokens);
   oldest_ = header.oldest;
-  note_written(header.tokens);
+  note_evaluated(header.tokens);
   return {};
 }
 

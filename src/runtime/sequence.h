@@ -64,7 +64,8 @@ class Sequence {
   // Evaluates the last token again if all are evaluated: its logits were not kept.
   [[nodiscard]] Result<> evaluate_last(std::uint32_t best);
   [[nodiscard]] Result<> evaluate_rows(std::uint32_t from, const RowSink& row);
-  void note_written(std::uint32_t end);
+  void note_evaluated(std::uint32_t end);
+  void note_written(std::uint32_t end);  // to the rings, positions below `end`
   [[nodiscard]] std::uint64_t fingerprint() const;
   struct LayerPart;
   [[nodiscard]] std::vector<LayerPart> parts(const KvCache& cache, std::uint32_t end) const;

@@ -316,6 +316,44 @@ TEST_P(SequenceTest, TokensThatTheDeviceDrewItself) {
   }
 }
 
+// The per-layer rows of one token are no numbers.
+class Spoilt final : public ByteSource {
+ public:
+  Spoilt(HostTable table, Token token) : table_(std::move(table)), token_(token) {}
+  std::uint64_t size() const override { return table_.source->size(); }
+  Result<> read(std::uint64_t offset, std::span<std::byte> dst) const override {
+    if (offset == table_.offset + token_ * row_bytes(table_.desc.dtype, table_.desc.shape.back()))
+      return std::ranges::fill(dst, std::byte{0xff}), Result<>();
+    return table_.source->read(offset, dst);
+  }
+  const std::string& name() const override { return table_.source->name(); }
+
+ private:
+  HostTable table_;
+  Token token_;
+};
+
+// Rows that end in an error have written to the rings all the same.
+TEST(Sequence, CutBackAfterAnError) {
+  const auto model = load_golden_model("g4-e2b.f32", Where::cpu, {.per_layer_on_host = true, .progress = {}});
+  const Token bad = 3;
+  model->per_layer_table.source = std::make_shared<Spoilt>(model->per_layer_table, bad);
+  const std::uint32_t batch = 16, length = 3 * model->config.window;
+  const auto tokens = some_tokens(length, model->config.vocab), other = some_tokens(5, model->config.vocab, 99);
+  ASSERT_EQ(std::ranges::count(tokens, bad) + std::ranges::count(other, bad), 0);
+  auto sequence = make(model, 160, batch);
+  must(sequence->append(tokens));
+  const std::vector<Token> spoilt(batch, bad);
+  ASSERT_FALSE(sequence->append(spoilt).has_value());
+  EXPECT_EQ(sequence->tokens().size(), length);
+  // as far back as the ring held before
+  sequence->truncate(length - batch);
+  must(sequence->append(other));
+  std::vector<Token> all(tokens.begin(), tokens.end() - batch);
+  all.insert(all.end(), other.begin(), other.end());
+  expect_close(fresh_logits(model, all), logits_of(*sequence), kSame, "cut back after an error");
+}
+
 TEST_P(SequenceTest, HalfPrecisionCacheStaysClose) {
   const auto tokens = some_tokens(60, vocab());
   auto sequence = make(model_, 160, 16, DType::F16);
