@@ -64,13 +64,14 @@ class Forward {
   // [rows, layers * P]; layer i reads its own columns
   Var per_layer_inputs(Var x) {
     const std::uint64_t n = c_.n_layers(), p = c_.per_layer;
-    const float token_scale = std::sqrt(static_cast<float>(p));
-    Var tokens = in_.per_layer ? scale(in_.per_layer, token_scale)
-                               : embedding(t("per_layer_token_embd", w_.per_layer_embd), in_.tokens, token_scale);
+    const float half = std::sqrt(0.5f), token_scale = half * std::sqrt(static_cast<float>(p));
+    const Var tokens = in_.per_layer ? scale(in_.per_layer, token_scale)
+                                     : embedding(t("per_layer_token_embd", w_.per_layer_embd), in_.tokens, token_scale);
     Var context = linear(Target::per_layer_model, 0, x, w_.per_layer_model_proj);
-    context = g_.reshape(scale(context, 1.0f / std::sqrt(static_cast<float>(c_.hidden))), {rows_, n, p});
-    context = g_.reshape(norm(context, "per_layer_proj_norm", w_.per_layer_proj_norm), {rows_, n * p});
-    Var inputs = scale(add(context, tokens), std::sqrt(0.5f));
+    // its scale, 1 / sqrt(hidden), is gone after the norm, but for what eps is to it
+    context = rms_norm(g_.reshape(context, {rows_, n, p}), t("per_layer_proj_norm", w_.per_layer_proj_norm),
+                       c_.eps * static_cast<float>(c_.hidden));
+    const Var inputs = add_scaled(tokens, g_.reshape(context, {rows_, n * p}), half);
     observe("per_layer_inputs", inputs);
     return inputs;
   }

@@ -77,16 +77,14 @@ RowsShape rows_shape(const gpu::Capabilities& caps, std::uint64_t n, std::uint64
     return {lanes, 64 / lanes, 1, rows, std::min(batch, 4u), known};
   }
   // more rows for a team, which then reads x less often, as soon as there are enough of them for the whole device
-  const std::uint32_t rows = n >= 16384 ? 4 : n >= 4096 ? 2 : 1;
+  const std::uint32_t rows = n >= 16384 ? 4 : n >= 8192 ? 3 : batch > 1 && n >= 4096 ? 2 : 1;
   const bool subgroup = known && caps.subgroup_max >= 8;
   const std::uint32_t lanes = subgroup ? caps.subgroup_max : 32;
-  // and where they are few and long, more threads for a row, which share one row of x
-  const std::uint32_t wanted = rows > 1    ? 1
-                               : k >= 8192 ? 4
-                               : k >= 4096 ? 2
-                                           : 1,
-                      parts = std::min(wanted, std::max(caps.max_invocations / 256, 1u));
-  return {lanes, 256 / lanes * parts, parts, rows, batch, subgroup};
+  // and where they are few and long, more threads for a row; all share one row of x
+  const std::uint32_t parts = rows > 1 ? 1 : k >= 8192 ? 4 : k >= 4096 ? 2 : 1;
+  const std::uint32_t wanted = std::min((batch > 1 ? 256 : 512) * parts, 1024u),
+                      threads = std::min(wanted, caps.max_invocations / 256 * 256);
+  return {lanes, threads / lanes, std::min(parts, threads / 256), rows, batch, subgroup};
 }
 
 bool takes_int8(const gpu::Capabilities& caps, Precision precision, DType w) {
@@ -128,7 +126,8 @@ Result<> record_rows(GpuCall& call, const ProductBuffers& b, const GpuPart& part
   const RowsShape shape = rows_shape(call.caps, n, w.shape.back(), experts ? 1 : params.m);
   params.tiles = static_cast<std::uint32_t>(pieces(n, shape.group_rows()));
   const std::uint32_t weight_rows = shape.rows * (b.gated ? 2 : 1), each = shape.vectors(params.w.blocks),
-                      early = b.step ? each : std::min(each, 4u);
+                      // what is loaded early takes registers, which many rows need themselves
+      early = b.step ? each : std::min(each, shape.rows > 2 ? 1u : 4u);
   const auto source = [&] {
     gpu::Wgsl text = product_source("ops/matmul/rows.wgsl", w, experts, inputs.form);
     if (inputs.rounds()) {

@@ -59,6 +59,7 @@ class TopKOp final : public Op {
     const std::uint64_t rows = call.in[0].shape().rows();
     std::uint64_t n = call.in[0].shape().back();
     if (rows == 0) return {};
+    const std::uint32_t keep = std::bit_ceil(k_);
     const gpu::Buffer* from = &call.in[0].buffer();
     for (std::size_t pass = 0;; pass++) {
       const std::uint64_t runs = (n + kRun - 1) / kRun;
@@ -74,10 +75,14 @@ class TopKOp final : public Op {
         std::uint32_t n, runs, all_runs, k;
       } params{u(n), u(runs), u(rows * runs), k_};
       const auto source = [&] {
-        return gpu::Wgsl("ops/top_k/top_k.wgsl").constant("RUN", kRun).constant("FIRST", first).constant("LAST", last);
+        return gpu::Wgsl("ops/top_k/top_k.wgsl")
+            .constant("RUN", kRun)
+            .constant("KEEP", keep)
+            .constant("FIRST", first)
+            .constant("LAST", last);
       };
       auto ok =
-          call.dispatch(cat("top_k", first ? "_first" : "", last ? "_last" : ""), source,
+          call.dispatch(cat("top_k_", keep, first ? "_first" : "", last ? "_last" : ""), source,
                         {gpu::read(*from), gpu::read(*from), gpu::write(*to)}, params, gpu::Grid::wrap(rows * runs));
       if (!ok || last) return ok;
       from = to;

@@ -1,5 +1,5 @@
-// The k best of each run of RUN values of a row, best first: a workgroup sorts a run. Values travel between the passes
-// as keys, unsigned numbers in their order (top_k.cpp). FIRST: values come in, LAST: values go out.
+// The k best of each run of RUN values of a row, best first, by a workgroup. Values travel between the passes as keys,
+// unsigned numbers in their order (top_k.cpp). FIRST: values come in, LAST: values go out. KEEP: a power of two, k or more.
 
 struct Params {
   n: u32,     // values of a row
@@ -31,6 +31,16 @@ fn before(a: vec2u, b: vec2u) -> bool {
   return a.x > b.x || (a.x == b.x && a.y < b.y);
 }
 
+// Two pairs, the better one first where bit `up` of their place is not set, else last.
+fn order(at: u32, step: u32, up: u32) {
+  let a = pairs[at];
+  let b = pairs[at + step];
+  if (before(b, a) == ((at & up) == 0u)) {
+    pairs[at] = b;
+    pairs[at + step] = a;
+  }
+}
+
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,
         @builtin(local_invocation_index) thread: u32) {
@@ -55,17 +65,29 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
     pairs[i] = pair;
   }
   workgroupBarrier();
-  // a bitonic sort
-  for (var size = 2u; size <= RUN; size *= 2u) {
+  // bitonic: KEEP pairs are sorted, every second time the other way round
+  for (var size = 2u; size <= KEEP; size *= 2u) {
     for (var step = size / 2u; step > 0u; step /= 2u) {
       for (var i = thread; i < RUN / 2u; i += THREADS) {
-        let low = 2u * i - i % step;
-        let a = pairs[low];
-        let b = pairs[low + step];
-        if (before(b, a) == ((low & size) == 0u)) {
-          pairs[low] = b;
-          pairs[low + step] = a;
-        }
+        order(2u * i - i % step, step, size);
+      }
+      workgroupBarrier();
+    }
+  }
+  // of each two that follow each other, `stride` apart, the better half is kept and sorted again
+  for (var stride = KEEP; stride < RUN; stride *= 2u) {
+    for (var i = thread; i < RUN / 2u / stride * KEEP; i += THREADS) {
+      let at = i / KEEP * 2u * stride + i % KEEP;
+      let other = pairs[at + stride];
+      if (before(other, pairs[at])) {
+        pairs[at] = other;
+      }
+    }
+    workgroupBarrier();
+    for (var step = KEEP / 2u; step > 0u; step /= 2u) {
+      for (var i = thread; i < RUN / 2u / stride * KEEP / 2u; i += THREADS) {
+        let half = 2u * i - i % step;
+        order(half / KEEP * 2u * stride + half % KEEP, step, 2u * stride);
       }
       workgroupBarrier();
     }
