@@ -247,7 +247,7 @@ Result<> Sequence::restore(const ByteSource& file) {
   if (auto ok = file.read(0, std::as_writable_bytes(std::span(&header, 1))); !ok) return ok;
   if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0 || header.version != 1)
     return bad("is not a prompt cache of this version");
-  if (header.fingerprint != fingerprint()) return bad("was made with another model");
+  if (header.fingerprint != fingerprint()) return bad("was made with another model or with other adapters");
   if (header.kv_type != static_cast<std::uint32_t>(kv_type_)) return bad("was made with another --kv-type");
   if (header.oldest > header.tokens) return bad("is damaged");
   if (header.tokens > context()) return bad(cat("holds ", header.tokens, " tokens and the context is ", context()));

@@ -278,6 +278,11 @@ class Adapters(Case):
                         keys="positions")
         return [(t["id"], t["logprob"]) for t in out["positions"][0]["top"]]
 
+    def test_a_prompt_cache_belongs_to_its_adapters(self):
+        args = ("run", self.BASE, *GREEDY, "hello", "-n", "1", "--prompt-cache", self.folder / "prompt.cache")
+        self.rullama(*args, "--lora", self.PEFT)
+        self.refused(*args, names=["prompt.cache", "other adapters"])
+
     def test_both_kinds_of_file_mean_the_same_and_scale_0_is_the_base(self):
         base, peft = self.top(), self.top("--lora", self.PEFT)
         self.assertNotEqual(base, peft)
