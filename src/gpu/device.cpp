@@ -252,13 +252,6 @@ Result<Reading> Device::start_read(const Buffer& buffer, std::uint64_t at, std::
   return Reading(shared_from_this(), handle, bytes);
 }
 
-Result<> Device::copy(const Buffer& src, std::uint64_t src_at, const Buffer& dst, std::uint64_t dst_at,
-                      std::uint64_t bytes) {
-  CommandList list(shared_from_this());
-  if (auto ok = list.add_copy(src, src_at, dst, dst_at, bytes); !ok) return ok;
-  return list.submit();
-}
-
 Result<> Device::wait() {
   rullama_host_idle(handle_);
   return check("work on the GPU");

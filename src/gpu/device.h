@@ -97,9 +97,6 @@ class Device : public std::enable_shared_from_this<Device> {
   [[nodiscard]] Result<> read(const Buffer& buffer, std::uint64_t at, std::span<std::byte> out);
   // Fetches as many bytes as the work submitted so far leaves them; more may be submitted meanwhile.
   [[nodiscard]] Result<Reading> start_read(const Buffer& buffer, std::uint64_t at, std::uint64_t bytes);
-  // Between different buffers, in multiples of 4 bytes. Ordered with submissions.
-  [[nodiscard]] Result<> copy(const Buffer& src, std::uint64_t src_at, const Buffer& dst, std::uint64_t dst_at,
-                              std::uint64_t bytes);
   // Waits for all submitted work and reports the first error since the last report.
   [[nodiscard]] Result<> wait();
 

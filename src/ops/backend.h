@@ -41,8 +41,6 @@ class Program {
   // are finished in the order in which they were started.
   [[nodiscard]] virtual Result<> start_read(Var kept, std::uint64_t bytes) = 0;
   [[nodiscard]] virtual Result<> finish_read(std::span<std::byte> out) = 0;
-  // Fills the first bytes of an input from byte `at` of a kept tensor, where they are. Sizes are multiples of 4.
-  [[nodiscard]] virtual Result<> copy(Var kept, std::uint64_t at, Var input, std::uint64_t bytes) = 0;
   // Runs and gives the time of each node that did something. Waits.
   [[nodiscard]] virtual Result<std::vector<NodeTime>> run_timed() = 0;
 };

@@ -118,10 +118,6 @@ class CpuProgram final : public Program {
     reads_.pop_front();
     return {};
   }
-  Result<> copy(Var kept, std::uint64_t at, Var input, std::uint64_t bytes) override {
-    std::memcpy(data_[input.id()], data_[kept.id()] + at, bytes);
-    return {};
-  }
   Result<std::vector<NodeTime>> run_timed() override {
     std::vector<NodeTime> times;
     for (std::size_t n = 0; n < views_.size(); n++) {

@@ -153,9 +153,6 @@ class GpuProgram final : public Program {
     readings_.pop_front();
     return reading.finish(out);
   }
-  Result<> copy(Var kept, std::uint64_t at, Var input, std::uint64_t bytes) override {
-    return device_->copy(*own_[kept.id()].buffer, at, *own_[input.id()].buffer, 0, bytes);
-  }
   Result<std::vector<NodeTime>> run_timed() override {
     auto times = list_.submit_timed();
     if (!times) return failed(times);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstddef>
 
 #include "base/text.h"
 #include "ops/draw/draw.h"
@@ -98,7 +97,9 @@ Result<Runner::Plan*> Runner::plan(std::uint32_t rows, std::uint32_t logit_rows,
   if (best_count) {
     plan->barred = plan->graph.input("suppressed", {DType::U32, {config.suppressed.size()}});
     plan->rules = plan->graph.input("draw", {DType::F32, {1, kDrawRuleNumbers}});
-    plan->best = draw(top_k(plan->out.logits, best_count), plan->barred, plan->rules);
+    // a row leaves what it draws where the next one reads its token: what programs give lies in memory that they share
+    plan->best =
+        draw(top_k(plan->out.logits, best_count), plan->barred, plan->rules, rows == 1 ? plan->in.tokens : Var{});
   }
   plan->graph.keep(best_count ? plan->best : plan->out.logits);
   auto program = model_->backend->compile(plan->graph, precision_);
@@ -188,14 +189,12 @@ Result<> Runner::run_best(std::span<const Token> ids, std::uint32_t position, st
   return {};
 }
 
-// Runs a plan whose tokens and positions are there, starts to read what it gives, and leaves the token that it draws
-// where the next row's is read: what programs give lies in memory that they share.
+// Runs a plan whose tokens and positions are there, and starts to read what it gives.
 Result<> Runner::start_best(Plan& p, const DrawRule& rule, bool queued) {
   Program& program = *p.program;
   if (auto ok = program.write(p.rules, std::as_bytes(std::span(&rule, 1))); !ok) return ok;
   if (auto ok = program.run(queued); !ok) return ok;
-  if (auto ok = program.start_read(p.best, p.best.desc().bytes()); !ok) return ok;
-  return program.copy(p.best, p.best_count * sizeof(RankedLogit) + offsetof(RankedLogit, id), p.in.tokens, 4);
+  return program.start_read(p.best, p.best.desc().bytes());
 }
 
 Result<> Runner::start_guess(Plan& p, std::uint32_t position, const DrawRule& rule) {

@@ -43,9 +43,12 @@ std::size_t drawn(std::span<const Place> places, const DrawRule& rule) {
   return places.back().at;
 }
 
+// inputs: best, barred, rules, and token where it is wanted
 class DrawOp final : public Op {
  public:
+  explicit DrawOp(bool token) : token_(token) {}
   std::string_view name() const override { return "draw"; }
+  std::uint32_t writes() const override { return token_ ? 1u << kToken : 0; }
 
   Result<std::vector<TensorDesc>> infer(std::span<const TensorDesc> in) const override {
     const TensorDesc &best = in[0], &barred = in[1], &rules = in[2];
@@ -56,6 +59,8 @@ class DrawOp final : public Op {
       return bad_argument(name(), "barred", barred, "U32 [b]");
     const TensorDesc expected{DType::F32, {best.shape[0], kDrawRuleNumbers}};
     if (rules != expected) return bad_argument(name(), "rules", rules, expected.str());
+    const TensorDesc token{DType::U32, {best.shape[0]}};
+    if (token_ && in[kToken] != token) return bad_argument(name(), "token", in[kToken], token.str());
     return std::vector{TensorDesc{DType::U32, {best.shape[0], best.shape[1] + 1, 2}}};
   }
 
@@ -74,6 +79,7 @@ class DrawOp final : public Op {
       const std::size_t at = places.empty() ? 0 : drawn(places, rule);
       std::ranges::copy(best, out.begin());
       std::ranges::copy(best.subspan(2 * at, 2), out.end() - 2);
+      if (token_) call.in[kToken].u32()[r] = best[2 * at + 1];
     }
   }
 
@@ -84,16 +90,31 @@ class DrawOp final : public Op {
       std::uint32_t rows, k, barred, pad = 0;
     } params{static_cast<std::uint32_t>(shape[0]), static_cast<std::uint32_t>(shape[1]),
              static_cast<std::uint32_t>(call.in[1].shape()[0])};
-    const auto source = [] { return gpu::Wgsl("ops/draw/draw.wgsl").constant("MOST", kMostBest); };
-    return call.dispatch("draw", source, {read(call.in[0]), read(call.in[1]), read(call.in[2]), write(call.out[0])},
+    const auto source = [&] {
+      return gpu::Wgsl("ops/draw/draw.wgsl")
+          .constant("MOST", kMostBest)
+          .text(cat("@group(0) @binding(4) var<storage, ", token_ ? "read_write" : "read", "> token: array<u32>;"))
+          .text(token_ ? "fn keep(row: u32, place: u32) { token[row] = place; }"
+                       : "fn keep(row: u32, place: u32) { _ = &token; }");
+    };
+    return call.dispatch(token_ ? "draw_token" : "draw", source,
+                         {read(call.in[0]), read(call.in[1]), read(call.in[2]), write(call.out[0]),
+                          token_ ? write(call.in[kToken]) : read(call.in[1])},
                          params, gpu::Grid::wrap(shape[0]));
   }
+
+ private:
+  static constexpr std::size_t kToken = 3;
+  bool token_;
 };
 
 }  // namespace
 
-Var draw(Var best, Var barred, Var rules) {
-  return best ? best.graph()->add1(std::make_unique<DrawOp>(), {best, barred, rules}) : Var{};
+Var draw(Var best, Var barred, Var rules, Var token) {
+  if (!best) return {};
+  std::vector<Var> in{best, barred, rules};
+  if (token) in.push_back(token);
+  return best.graph()->add(std::make_unique<DrawOp>(bool(token)), in)[0];
 }
 
 }  // namespace rullama

@@ -20,6 +20,7 @@ inline constexpr std::uint64_t kDrawRuleNumbers = sizeof(DrawRule) / sizeof(floa
 // best: U32 [rows, k, 2] as top_k gives it. barred: U32 [b], places that are never drawn; what is no place bars
 // nothing. rules: F32 [rows, kDrawRuleNumbers], a DrawRule for each row. Returns U32 [rows, k + 1, 2]: `best`, and
 // behind them the one that was drawn. If all of them are barred that is the first one. No derivative.
-[[nodiscard]] Var draw(Var best, Var barred, Var rules);
+// token: U32 [rows] or an invalid Var; becomes the places that were drawn, for the next row to begin with.
+[[nodiscard]] Var draw(Var best, Var barred, Var rules, Var token = {});
 
 }  // namespace rullama

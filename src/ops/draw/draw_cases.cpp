@@ -23,7 +23,7 @@ std::vector<OpCase> draw_cases() {
   std::vector<OpCase> cases;
   // Logits of each row fall by `slope` from one place to the next, places from one another by 3.
   const auto add = [&](std::string_view what, std::uint64_t rows, std::uint64_t k, double slope, std::uint64_t barred,
-                       std::vector<DrawRule> of_rows, CaseUse use = CaseUse::test) {
+                       std::vector<DrawRule> of_rows, CaseUse use = CaseUse::test, bool token = false) {
     OpCase c;
     c.op = "draw";
     c.format = "U32";
@@ -36,7 +36,13 @@ std::vector<OpCase> draw_cases() {
          })},
         {"barred", {DType::U32, {barred}}, Fill::function([](auto i) { return 3.0 * static_cast<double>(i) + 1; })},
         {"rules", {DType::F32, {rows, kDrawRuleNumbers}}, rules(std::move(of_rows))}};
-    c.build = [](Graph&, std::span<const Var> in) { return std::vector{draw(in[0], in[1], in[2])}; };
+    if (token) {
+      c.shape += " to a token";
+      c.inputs.push_back({"token", {DType::U32, {rows}}, Fill::function([](auto) { return 7.0; }), true, true});
+    }
+    c.build = [token](Graph&, std::span<const Var> in) {
+      return std::vector{draw(in[0], in[1], in[2], token ? in[3] : Var{})};
+    };
     c.absolute = 0;
     c.use = use;
     cases.push_back(std::move(c));
@@ -49,6 +55,7 @@ std::vector<OpCase> draw_cases() {
   add("all are barred", 2, 3, 1, 3, {DrawRule{}, {.uniform = 0.5f, .temperature = 1, .count = 9}});
   add("all places", 23, 64, 0.1, 0, spread, CaseUse::both);
   add("all places, most barred", 23, 64, 0.1, 40, spread);
+  add("all places", 23, 64, 0.1, 5, spread, CaseUse::test, true);
   for (DrawRule& r : spread) r.temperature = 0.3f, r.top_p = 0.9f;
   add("top-p, cold", 23, 40, 0.15, 0, spread);
   for (DrawRule& r : spread) r.top_p = 1, r.min_p = 0.2f, r.temperature = 2.5f, r.truncation_temperature = 2.5f;
@@ -74,7 +81,12 @@ std::vector<OpRefusal> draw_refusals() {
        "draw: barred is F32 [1], expected U32 [b]"},
       {"draw", "rules of other rows",
        [=](Graph& g) { (void)draw(g.input("x", {DType::U32, {2, 8, 2}}), barred(g), rule_of(g, 1)); },
-       "draw: rules is F32 [1, 6], expected F32 [2, 6]"}};
+       "draw: rules is F32 [1, 6], expected F32 [2, 6]"},
+      {"draw", "a token of other rows",
+       [=](Graph& g) {
+         (void)draw(g.input("x", {DType::U32, {2, 8, 2}}), barred(g), rule_of(g, 2), g.input("t", {DType::U32, {1}}));
+       },
+       "draw: token is U32 [1], expected U32 [2]"}};
 }
 
 }  // namespace rullama
