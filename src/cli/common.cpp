@@ -283,7 +283,8 @@ Result<> check_output(const OutputOptions& o, const std::vector<std::string>& in
   std::error_code none;
   for (const std::string& input : inputs)
     if (std::filesystem::equivalent(o.path, input, none))
-      return fail(cat(quote(o.path, 200), " is ", quote(input, 200), " itself; give the new file another name"));
+      return fail(
+          cat(quote(o.path, 200), " is what is read here, ", quote(input, 200), "; give the new file another name"));
   if (!o.force && std::filesystem::is_regular_file(o.path, none))
     return fail(cat(quote(o.path, 200), " exists; --force replaces it"));
   return {};

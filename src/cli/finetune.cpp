@@ -166,7 +166,7 @@ Result<> train(const FinetuneCommand& o) {
   if (!loaded) return std::unexpected(loaded.error());
   FinetuneOptions how = o.how;
   how.exact = !o.mixed_precision;
-  const InterruptScope interrupt;
+  const InterruptScope interrupt(InterruptScope::Catches::interrupt_and_end);
   Samples samples(loaded->model, o.samples, interrupt);
   StepView view;
   FinetuneObserver observer;
@@ -294,7 +294,8 @@ void add_finetune(CLI::App& app, Task& task) {
                     "A JSON object a step: step, steps, epoch, loss, lr, grad_norm, tokens, tokens_per_s, eval_loss; "
                     "at last adapter, steps, final_loss, end, log, plot, checkpoint, samples");
   command->footer(
-      "Ctrl-C saves and stops; the same command with --resume goes on. The adapter works with `rullama run --lora`, "
+      "Ctrl-C and SIGTERM save and stop; the same command with --resume goes on. The adapter works with `rullama run "
+      "--lora`, "
       "with\nPEFT, and after `rullama export` with llama.cpp.\n"
       "Examples:\n"
       "  rullama finetune model.gguf --data train.jsonl -o adapter.safetensors\n"

@@ -21,15 +21,19 @@ void on_lost_page(int) {
 
 }  // namespace
 
-InterruptScope::InterruptScope() {
+InterruptScope::InterruptScope(Catches what) : what_(what) {
   signalled = 0;
   struct sigaction action{};
   action.sa_handler = on_interrupt;
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, &before_);
+  if (what_ == Catches::interrupt_and_end) sigaction(SIGTERM, &action, &before_end_);
 }
 
-InterruptScope::~InterruptScope() { sigaction(SIGINT, &before_, nullptr); }
+InterruptScope::~InterruptScope() {
+  sigaction(SIGINT, &before_, nullptr);
+  if (what_ == Catches::interrupt_and_end) sigaction(SIGTERM, &before_end_, nullptr);
+}
 
 bool InterruptScope::interrupted() const { return signalled != 0; }
 

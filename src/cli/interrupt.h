@@ -2,20 +2,24 @@
 #pragma once
 
 #include <csignal>
+#include <cstdint>
 
 namespace rullama::cli {
 
-// While one lives, the first SIGINT is only noted; a second one before the first was dealt with ends the program.
+// While one lives, the first SIGINT is only noted; a second one before the first was dealt with ends the program. The
+// same holds for SIGTERM (a shutdown, a batch system's time limit) if there is something to save.
 class InterruptScope {
  public:
-  InterruptScope();
+  enum class Catches : std::uint8_t { interrupt, interrupt_and_end };
+  explicit InterruptScope(Catches what = Catches::interrupt);
   ~InterruptScope();
   InterruptScope(const InterruptScope&) = delete;
   InterruptScope& operator=(const InterruptScope&) = delete;
   [[nodiscard]] bool interrupted() const;
 
  private:
-  struct sigaction before_{};
+  Catches what_;
+  struct sigaction before_{}, before_end_{};
 };
 
 // From now on the program ends with a sentence and status 1 when a mapped file loses the bytes that are read of it.

@@ -97,11 +97,17 @@ class Finetune(cli_test.Case):
         self.train("out", *SIX, "--force")  # what is killed holds nothing
 
     def test_ctrl_c_saves(self):
+        self.saves_at(signal.SIGINT)
+
+    def test_sigterm_saves(self):
+        self.saves_at(signal.SIGTERM)
+
+    def saves_at(self, how):
         args = ["finetune", BASE, *CPU, "--data", FACTS, "-o", self.folder / "out", *QUICK, "--max-steps", "100000", "--json"]
         with subprocess.Popen([cli_test.PROGRAM, *map(str, args)], env=self.env, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, text=True) as p:
             p.stdout.readline()
-            p.send_signal(signal.SIGINT)
+            p.send_signal(how)
             out, err = p.communicate(timeout=cli_test.WALL_LIMIT)
         self.assertEqual(p.returncode, 130, err)
         self.assertIn("--resume", err)
