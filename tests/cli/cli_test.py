@@ -369,13 +369,13 @@ class Merging(Case):
         link.symlink_to(model)
         for out in (model, link, adapter):
             for force in ((), ("--force",)):
-                self.refused("merge", model, "--lora", f"{adapter}:0.5", "-o", out, *force, names=[str(out), "itself"])
+                self.refused("merge", model, "--lora", f"{adapter}:0.5", "-o", out, *force, names=[str(out), "is what is read here"])
         self.assertEqual(model.read_bytes(), self.BASE.read_bytes())
         self.assertEqual(adapter.read_bytes(), self.GGUF.read_bytes())
         peft = self.folder / "peft"
         shutil.copytree(self.PEFT, peft)
         inside = peft / "adapter_model.safetensors"
-        self.refused("merge", model, "--lora", peft, "-o", inside, "--force", names=[str(inside), "itself"])
+        self.refused("merge", model, "--lora", peft, "-o", inside, "--force", names=[str(inside), "is what is read here"])
         shutil.rmtree(peft)
         other = self.folder / "other.gguf"
         other.write_text("mine")
@@ -405,7 +405,7 @@ class Merging(Case):
                          sorted("q_proj k_proj v_proj o_proj gate_proj up_proj down_proj".split()))
 
         self.refused("export", gguf, "--model", self.BASE, "-o", peft, names=["adapter_model", "--force"])
-        self.refused("export", gguf, "--model", self.BASE, "-o", gguf, "--force", names="itself")
+        self.refused("export", gguf, "--model", self.BASE, "-o", gguf, "--force", names="is what is read here")
         self.refused("export", gguf, "--model", self.BASE, "-o", self.folder / "a.bin", names=[".gguf", ".safetensors"])
         self.refused("export", gguf, "--model", GEMMA3, "-o", self.folder / "b.gguf", names="another model")
         self.refused("export", gguf, "-o", self.folder / "b.gguf", code=2, names="--model")
