@@ -294,9 +294,8 @@ void add_finetune(CLI::App& app, Task& task) {
                     "A JSON object a step: step, steps, epoch, loss, lr, grad_norm, tokens, tokens_per_s, eval_loss; "
                     "at last adapter, steps, final_loss, end, log, plot, checkpoint, samples");
   command->footer(
-      "Ctrl-C and SIGTERM save and stop; the same command with --resume goes on. The adapter works with `rullama run "
-      "--lora`, "
-      "with\nPEFT, and after `rullama export` with llama.cpp.\n"
+      "Ctrl-C and SIGTERM save and stop; the same command with --resume goes on. The adapter works with\n"
+      "`rullama run --lora`, with PEFT, and after `rullama export` with llama.cpp.\n"
       "Examples:\n"
       "  rullama finetune model.gguf --data train.jsonl -o adapter.safetensors\n"
       "  rullama finetune model.gguf --data train.jsonl --eval-data held-out.jsonl -o my-adapter/ --early-stopping 3\n"

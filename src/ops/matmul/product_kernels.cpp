@@ -82,10 +82,10 @@ RowsShape rows_shape(const gpu::Capabilities& caps, std::uint64_t n, std::uint64
   const std::uint32_t lanes = subgroup ? caps.subgroup_max : 32;
   // and where they are few and long, more threads for a row; all share one row of x
   const std::uint32_t parts = rows > 1 ? 1 : k >= 8192 ? 4 : k >= 4096 ? 2 : 1;
-  const std::uint32_t wanted = batch > 1   ? std::min(256 * parts, 1024u)
-                               : rows == 3 ? 1024
-                                           : std::min(512 * parts, 1024u),
-                      threads = std::min(wanted, caps.max_invocations / 256 * 256);
+  const std::uint32_t each = batch > 1   ? 256
+                             : rows == 3 ? 1024
+                                         : 512,
+                      threads = std::min({each * parts, 1024u, caps.max_invocations / 256 * 256});
   return {lanes, threads / lanes, std::min(parts, threads / 256), rows, batch, subgroup};
 }
 
