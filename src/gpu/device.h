@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -84,9 +85,13 @@ class Device : public std::enable_shared_from_this<Device> {
   Device& operator=(const Device&) = delete;
 
   [[nodiscard]] const Capabilities& capabilities() const { return capabilities_; }
-  // Kernels are chosen as for a device of these capabilities, which this one must have: for tests of what other devices
-  // get.
-  void assume(Capabilities capabilities) { capabilities_ = std::move(capabilities); }
+  // Kernels are chosen as for a device of these capabilities: for tests of what other devices get. What this one lacks,
+  // `rewrite` takes out of a kernel's text.
+  using Rewrite = std::function<std::string(std::string)>;
+  void assume(Capabilities capabilities, Rewrite rewrite = {}) {
+    capabilities_ = std::move(capabilities);
+    rewrite_ = std::move(rewrite);
+  }
 
   // Usable as storage, and as source and target of copies.
   [[nodiscard]] Result<Buffer> buffer(std::uint64_t bytes, std::string_view what);
@@ -105,7 +110,7 @@ class Device : public std::enable_shared_from_this<Device> {
   template <class Source>
   [[nodiscard]] Result<const Kernel*> kernel(std::string_view key, Source&& source) {
     if (const Kernel* known = find_kernel(key)) return known;
-    return make_kernel(key, source());
+    return make_kernel(key, rewrite_ ? rewrite_(source()) : source());
   }
 
   [[nodiscard]] std::uint64_t allocated_bytes() const { return allocated_; }  // of buffers alive
@@ -125,6 +130,7 @@ class Device : public std::enable_shared_from_this<Device> {
   struct Impl;
   host::Handle handle_;
   Capabilities capabilities_;
+  Rewrite rewrite_;
   std::uint64_t allocated_ = 0;
   std::unique_ptr<Impl> impl_;  // the kernels by key
 };

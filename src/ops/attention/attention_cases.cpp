@@ -56,6 +56,7 @@ OpCase make(const AttentionCase& a, CaseUse use, double absolute = 1e-5) {
     return {};
   };
   c.absolute = absolute;
+  if (a.type == DType::F16 && a.form != Form::probabilities) c.fast = a.spread > 1 ? 0.03 : 2e-3;
   c.derivative = a.activations;
   c.use = use;
   return c;
@@ -117,6 +118,32 @@ std::vector<OpCase> attention_cases() {
   test({.rows = 20, .heads = 2, .d = 64, .slots = 20, .spread = 4}, 2e-4);  // scores of +-150
   test({.rows = 30, .heads = 2, .d = 32, .slots = 30, .form = Form::packed});
   test({.rows = 0, .d = 8});
+  // tiles of matrix units: ends of tiles of queries and keys, rings, windows, parts, scores that rise
+  for (const std::uint64_t d : {64, 128, 256, 512})
+    for (const std::uint64_t rows : {9, 67})
+      test({.rows = rows, .heads = 4, .d = d, .slots = 150, .position = 80, .type = DType::F16, .scale = 0.5f});
+  for (const std::uint64_t d : {64, 256, 512})
+    test({.rows = 40, .heads = 6, .kv_heads = 2, .d = d, .slots = 1000, .position = 900, .type = DType::F16});
+  test({.rows = 70, .heads = 4, .d = 256, .slots = 103, .position = 131000, .window = 33, .type = DType::F16});
+  test({.rows = 33, .heads = 1, .d = 128, .slots = 600, .position = 1000, .window = 300, .type = DType::F16});
+  test(
+      {.rows = 130, .heads = 2, .kv_heads = 2, .d = 64, .slots = 400, .position = 200, .type = DType::F16, .spread = 4},
+      3e-4);
+  for (const std::uint64_t d : {64, 256})  // enough queries for the larger tiles
+    test({.rows = 1030, .heads = 8, .d = d, .slots = 1100, .position = 3000, .window = 70, .type = DType::F16});
+  test({.rows = 30, .heads = 2, .d = 64, .slots = 30, .type = DType::F16, .form = Form::packed});
+  test({.rows = 75, .heads = 3, .kv_heads = 3, .d = 64, .slots = 75, .type = DType::F16, .form = Form::all});
+  test({.rows = 50, .heads = 2, .d = 128, .slots = 50, .window = 9, .type = DType::F16, .form = Form::all});
+  test({.rows = 40,
+        .heads = 4,
+        .kv_heads = 2,
+        .d = 64,
+        .slots = 90,
+        .position = 50,
+        .window = 10,
+        .type = DType::F16,
+        .form = Form::region,
+        .prompt = 70});
   // derivatives
   test({.rows = 5, .heads = 2, .d = 8, .slots = 5, .activations = true});
   test(
@@ -178,6 +205,8 @@ std::vector<OpCase> attention_cases() {
   bench({.rows = 768, .heads = 8, .kv_heads = 2, .slots = 768, .window = 512, .form = Form::region, .prompt = 512});
   bench({.rows = 512, .heads = 8, .kv_heads = 2, .slots = 512, .form = Form::probabilities});
   bench({.rows = 512, .heads = 8, .kv_heads = 2, .d = 512, .slots = 4096, .position = 3584, .scale = 0.0625f});
+  bench({.rows = 1024, .heads = 8, .d = 512, .slots = 2048, .position = 1024, .type = DType::F16});
+  bench({.rows = 1024, .heads = 8, .slots = 1535, .position = 1024, .window = 512, .type = DType::F16});
   bench(
       {.rows = 512, .heads = 4, .slots = 1023, .position = 2048, .window = 512, .type = DType::F16, .scale = 0.0625f});
   return cases;

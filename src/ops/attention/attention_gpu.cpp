@@ -46,6 +46,19 @@ Result<> combine(GpuCall& call, const Sizes& n, std::uint32_t splits, const Part
   const struct {
     std::uint32_t queries, width, splits, pad = 0;
   } params{n.rows * n.heads, width(n), splits};
+  const auto dispatch = [&](std::string_view key, const auto& source, gpu::Grid grid) {
+    return call.dispatch(key, source, {gpu::read(*parts.sums), gpu::read(*parts.stats), write(out), write(lse)}, params,
+                         grid);
+  };
+  const auto element = n.d % 4 == 0 ? "vec4f" : "f32";
+  constexpr std::uint32_t few_parts = 4, group = 64, many_elements = 512 * group;
+  const std::uint64_t elements = std::uint64_t{params.queries} * params.width;
+  if (splits <= few_parts && elements >= many_elements) {
+    const auto source = [&] {
+      return gpu::Wgsl("ops/attention/combine_few.wgsl").alias("Element", element).constant("GROUP", group);
+    };
+    return dispatch(key_of("combine_few", n, DType::F32), source, gpu::Grid::wrap((elements + group - 1) / group));
+  }
   RowPlan rows = plan_rows(call.caps, params.queries, n.d);
   rows.four = false;
   // lines of lanes that share the parts
@@ -55,13 +68,11 @@ Result<> combine(GpuCall& call, const Sizes& n, std::uint32_t splits, const Part
   const std::uint32_t lines = large ? std::bit_floor(std::max(lanes / params.width, 1u)) : 1;
   const auto source = [&] {
     return rows.source("ops/attention/combine.wgsl")
-        .alias("Element", n.d % 4 == 0 ? "vec4f" : "f32")
+        .alias("Element", element)
         .constant("LINES", lines)
         .constant("COLUMNS", lanes / lines);
   };
-  return call.dispatch(rows.key(cat(key_of("combine", n, DType::F32), "_", lines)), source,
-                       {gpu::read(*parts.sums), gpu::read(*parts.stats), write(out), write(lse)}, params,
-                       rows.grid(params.queries));
+  return dispatch(rows.key(cat(key_of("combine", n, DType::F32), "_", lines)), source, rows.grid(params.queries));
 }
 
 Result<PartBuffers> part_buffers(GpuCall& call, std::uint64_t parts, std::uint32_t d, bool stats) {
@@ -231,6 +242,8 @@ Result<> forward_gpu(const Setup& setup, GpuCall& call) {
     if (auto ok = one_binding(call, *view); !ok) return ok;
   if (has_row_kernel(call.caps, n))
     return record_row(setup, call, n, {q, k, v, Ranges(setup, call, 3), call.out[0], call.out[1]});
+  if (has_matrix_kernel(call, n, k.desc.dtype))
+    return record_matrix(setup, call, n, {q, k, v, Ranges(setup, call, 3), call.out[0], call.out[1]});
   return record_job(setup, call, n, Job::forward, {&q, &k, &q, &v}, Ranges(setup, call, 3), write(call.out[1]),
                     call.out[0]);
 }

@@ -82,4 +82,8 @@ struct RowParts {
 };
 [[nodiscard]] Result<RowParts> record_row_parts(const Setup& setup, GpuCall& call, const Sizes& n, const Row& row);
 
+// The forward job for many queries by matrix units (matrix.wgsl).
+[[nodiscard]] bool has_matrix_kernel(const GpuCall& call, const Sizes& n, DType stored);
+[[nodiscard]] Result<> record_matrix(const Setup& setup, GpuCall& call, const Sizes& n, const Row& from);
+
 }  // namespace rullama::attention_detail

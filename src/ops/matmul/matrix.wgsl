@@ -88,7 +88,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   let ns = subgroup / 2u * 64u;
   //@for i in MT
   //@for j in 4
-  var sums_$i_$j: Sums;
+  var sums_$i_$j = Sums();
   //@end
   //@end
   let steps = (terms + 31u) / 32u;

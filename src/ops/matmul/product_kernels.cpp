@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "ops/matrix_units.h"
 #include "ops/sum_parts.h"
 
 namespace rullama {
@@ -199,17 +200,8 @@ Result<> record_columns(GpuCall& call, const ProductBuffers& b, const GpuPart& p
 
 namespace {
 
-constexpr std::uint32_t kBusy = 256;  // workgroups that keep a GPU busy
-
-bool has_matrix_units(const gpu::Capabilities& caps) {
-  constexpr std::uint32_t kMemory = 24576;  // of a workgroup of matrix.wgsl
-  if (caps.workgroup_memory < kMemory || !caps.f16 || !caps.subgroups || caps.subgroup_min != 32 ||
-      caps.subgroup_max != 32)
-    return false;
-  return std::ranges::any_of(caps.subgroup_matrices, [](const gpu::SubgroupMatrix& s) {
-    return s.component == "f16" && s.result == "f32" && s.m == 16 && s.n == 16 && s.k == 16;
-  });
-}
+constexpr std::uint32_t kBusy = 256;            // workgroups that keep a GPU busy
+constexpr std::uint32_t kMatrixMemory = 24576;  // of a workgroup of matrix.wgsl
 
 // Runs that the terms of a product of `groups` tiles are cut into, none shorter than `shortest`: so many that there are
 // `busy` workgroups.
@@ -263,7 +255,7 @@ Result<RowInputs> record_tile_inputs(GpuCall& call, const GpuView& x, const GpuV
   RowInputs inputs;
   const std::uint64_t rows = x.shape().rows(), columns = x.shape().back();
   constexpr std::uint64_t kFew = 32;  // rows or columns for which most of a tile would be for nothing
-  if (call.precision != Precision::fast || !has_matrix_units(call.caps) || rows < kFew || columns == 0 ||
+  if (call.precision != Precision::fast || !has_matrix_units(call.caps, kMatrixMemory) || rows < kFew || columns == 0 ||
       (!info(w.desc.dtype).quantised && columns < 2 * kFew) || (transposed ? w.shape().back() : row1 - row0) < kFew ||
       w.shape().back() % 4)
     return inputs;
@@ -277,15 +269,7 @@ Result<RowInputs> record_tile_inputs(GpuCall& call, const GpuView& x, const GpuV
   if (!halves) return failed(halves);
   auto scales = call.scratch(1, rows * 4);
   if (!scales) return failed(scales);
-  const struct {
-    std::uint32_t rows, columns, blocks, pad;
-  } params{static_cast<std::uint32_t>(rows), static_cast<std::uint32_t>(columns), static_cast<std::uint32_t>(blocks),
-           0};
-  const auto source = [] { return gpu::Wgsl("ops/matmul/halves.wgsl"); };
-  if (auto ok = call.dispatch("halves", source, {read(x), gpu::write(**halves), gpu::write(**scales)}, params,
-                              gpu::Grid::wrap(rows));
-      !ok)
-    return failed(ok);
+  if (auto ok = record_halves(call, x, rows, **halves, **scales); !ok) return failed(ok);
   return RowInputs{RowInputs::Form::halves, *halves, *scales};
 }
 
