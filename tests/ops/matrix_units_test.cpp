@@ -55,7 +55,7 @@ TEST_F(MatrixUnits, Attention) {
   check(10, [](const OpCase& c) {
     const Shape& q = c.inputs[0].desc.shape;
     const Shape& k = c.inputs[1].desc.shape;
-    return c.op.ends_with("attention") && c.format == "F16" && c.inputs[0].name == "q" && q[2] >= 64 &&
+    return c.op.ends_with("attention") && c.format == "F16" && c.inputs[0].name == "q" && q[2] >= 256 &&
            q[0] * q[1] / k[1] >= 32;
   });
 }

@@ -119,25 +119,31 @@ std::vector<OpCase> attention_cases() {
   test({.rows = 30, .heads = 2, .d = 32, .slots = 30, .form = Form::packed});
   test({.rows = 0, .d = 8});
   // tiles of matrix units: ends of tiles of queries and keys, rings, windows, parts, scores that rise
-  for (const std::uint64_t d : {64, 128, 256, 512})
+  for (const std::uint64_t d : {64, 256, 512})
     for (const std::uint64_t rows : {9, 67})
       test({.rows = rows, .heads = 4, .d = d, .slots = 150, .position = 80, .type = DType::F16, .scale = 0.5f});
   for (const std::uint64_t d : {64, 256, 512})
     test({.rows = 40, .heads = 6, .kv_heads = 2, .d = d, .slots = 1000, .position = 900, .type = DType::F16});
   test({.rows = 70, .heads = 4, .d = 256, .slots = 103, .position = 131000, .window = 33, .type = DType::F16});
-  test({.rows = 33, .heads = 1, .d = 128, .slots = 600, .position = 1000, .window = 300, .type = DType::F16});
-  test(
-      {.rows = 130, .heads = 2, .kv_heads = 2, .d = 64, .slots = 400, .position = 200, .type = DType::F16, .spread = 4},
-      3e-4);
+  test({.rows = 33, .heads = 1, .d = 512, .slots = 600, .position = 1000, .window = 300, .type = DType::F16});
+  test({.rows = 130,
+        .heads = 2,
+        .kv_heads = 2,
+        .d = 256,
+        .slots = 400,
+        .position = 200,
+        .type = DType::F16,
+        .spread = 4},
+       3e-4);
   for (const std::uint64_t d : {64, 256})  // enough queries for the larger tiles
     test({.rows = 1030, .heads = 8, .d = d, .slots = 1100, .position = 3000, .window = 70, .type = DType::F16});
-  test({.rows = 30, .heads = 2, .d = 64, .slots = 30, .type = DType::F16, .form = Form::packed});
-  test({.rows = 75, .heads = 3, .kv_heads = 3, .d = 64, .slots = 75, .type = DType::F16, .form = Form::all});
-  test({.rows = 50, .heads = 2, .d = 128, .slots = 50, .window = 9, .type = DType::F16, .form = Form::all});
+  test({.rows = 30, .heads = 2, .d = 256, .slots = 30, .type = DType::F16, .form = Form::packed});
+  test({.rows = 75, .heads = 3, .kv_heads = 3, .d = 256, .slots = 75, .type = DType::F16, .form = Form::all});
+  test({.rows = 50, .heads = 2, .d = 256, .slots = 50, .window = 9, .type = DType::F16, .form = Form::all});
   test({.rows = 40,
         .heads = 4,
         .kv_heads = 2,
-        .d = 64,
+        .d = 256,
         .slots = 90,
         .position = 50,
         .window = 10,
