@@ -267,11 +267,6 @@ export function makeHost(memory) {
     dispatch(device, pipeline, group, x, y, z) {
       objects[device].dispatch(objects[pipeline].pipeline, objects[group], x, y, z);
     },
-    copy(device, source, sourceAt, target, targetAt, bytes) {
-      const gpu = objects[device];
-      gpu.endPass();
-      gpu.encoder.copyBufferToBuffer(objects[source], sourceAt, objects[target], targetAt, bytes);
-    },
     finish(device) {
       const gpu = objects[device];
       gpu.endPass();

@@ -66,7 +66,8 @@ class Session {
   Session& operator=(Session&&) noexcept;
   ~Session();
 
-  // Appends tokens and computes their keys and values. Any split of a sequence gives the same result.
+  // Appends tokens and computes their keys and values. Any split of a sequence gives the same result,
+  // but for rounding.
   [[nodiscard]] Result<> append(std::span<const Token> tokens);
   // The logits after the last token, [vocab]. Valid until the next call.
   [[nodiscard]] Result<std::span<const float>> logits();
@@ -89,8 +90,8 @@ class Session {
   // of them is computed again at the next call.
   void set_adapters(std::span<const AdapterUse> adapters);
 
-  // The tokens, keys and values as a file for this model; restored only into a session with the same model,
-  // adapters and kv_type.
+  // The tokens, keys and values as a file for this model, and the logits if they were asked for: what is restored goes
+  // on as what was saved. Only into a session with the same model, adapters, kv_type and precision.
   [[nodiscard]] Result<> save(const std::string& path) const;
   [[nodiscard]] Result<> restore(const std::string& path);
   // Gives memory back: the smallest cache that holds the present tokens, or `context` positions if that is more.

@@ -47,15 +47,16 @@ class Generator {
  private:
   Result<> read_prompt(std::span<const Token> prompt) {
     const double start = rullama_host_now();
-    const auto kept = s_.sequence->common_prefix(prompt);
+    const std::size_t kept = s_.sequence->common_prefix(prompt);
+    const bool known = kept == prompt.size() && kept == s_.sequence->tokens().size() && s_.sequence->has_logits();
     if (auto ok = s_.sequence->set(prompt, best_); !ok) return ok;
-    if (best_) {
+    if (ranked()) {
       if (auto best = s_.sequence->best_logits(best_); !best) return failed(best);
     } else if (auto logits = s_.sequence->logits(); !logits) {
       return failed(logits);
     }
     out_.timings.prompt_seconds = rullama_host_now() - start;
-    out_.timings.prompt_tokens = static_cast<std::uint32_t>(std::max<std::size_t>(prompt.size() - kept, 1));
+    out_.timings.prompt_tokens = static_cast<std::uint32_t>(std::max<std::size_t>(prompt.size() - kept, known ? 0 : 1));
     for (const Token id : prompt) sampler_.accept(id);
     return {};
   }
@@ -89,8 +90,11 @@ class Generator {
     return stops_.stopped() ? finish(FinishReason::stop) : Result<bool>(true);
   }
 
+  // All logits, where they are here anyway, give the same choice without another row.
+  [[nodiscard]] bool ranked() const { return best_ > 0 && !s_.sequence->has_logits(); }
+
   Result<Token> choose() {
-    if (best_) {
+    if (ranked()) {
       auto best = s_.sequence->best_logits(best_);
       return best ? sampler_.sample_best(*best) : failed(best);
     }

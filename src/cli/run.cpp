@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
+#include "host/host.h"
 
 namespace rullama::cli {
 
@@ -30,16 +31,22 @@ Result<std::string> question(const RunOptions& o) {
   return text;
 }
 
-// Brings a kept prompt back, evaluates what is new of it and keeps the result.
-Result<> use_prompt_cache(const std::string& path, std::span<const Token> prompt, Session& session) {
+// Brings a kept prompt back, evaluates what is new of it and keeps the result. Returns what that took.
+Result<Timings> use_prompt_cache(const std::string& path, std::span<const Token> prompt, Session& session) {
   std::error_code failed_to_look;
   if (std::filesystem::exists(path, failed_to_look))
-    if (auto ok = session.restore(path); !ok) return ok;
+    if (auto ok = session.restore(path); !ok) return failed(ok);
   const auto known = session.tokens();
-  if (std::equal(known.begin(), known.end(), prompt.begin(), prompt.end())) return {};
-  if (auto ok = session.set(prompt); !ok) return ok;
+  const auto same = static_cast<std::uint32_t>(std::ranges::mismatch(known, prompt).in2 - prompt.begin());
+  if (same == known.size() && same == prompt.size()) return {};
+  const double start = host::rullama_host_now();
+  if (auto ok = session.set(prompt); !ok) return failed(ok);
   if (auto logits = session.logits(); !logits) return failed(logits);
-  return session.save(path);
+  Timings took;
+  took.prompt_seconds = host::rullama_host_now() - start;
+  took.prompt_tokens = std::max(static_cast<std::uint32_t>(prompt.size()) - same, 1u);
+  if (auto ok = session.save(path); !ok) return failed(ok);
+  return took;
 }
 
 Json to_json(const Generation& g, const Answer& answer, const LoadedModel& loaded, const Sampling& sampling) {
@@ -76,8 +83,9 @@ Result<> answer_once(const RunOptions& o, const LoadedModel& loaded, Session& se
   const auto prompt = make_prompt(loaded, o.prompt, text);
   if (!prompt) return std::unexpected(prompt.error());
   const InterruptScope interrupt;
-  if (!o.prompt_cache.empty())
-    if (auto ok = use_prompt_cache(o.prompt_cache, prompt->tokens, session); !ok) return ok;
+  const auto kept =
+      o.prompt_cache.empty() ? Result<Timings>() : use_prompt_cache(o.prompt_cache, prompt->tokens, session);
+  if (!kept) return std::unexpected(kept.error());
 
   GenerateOptions how = generate_options(o, loaded);
   how.show_special = prompt->format && *prompt->format != ChatFormat::gemma3;  // thoughts lie between control tokens
@@ -87,8 +95,10 @@ Result<> answer_once(const RunOptions& o, const LoadedModel& loaded, Session& se
     return true;
   };
   how.cancelled = [&interrupt] { return interrupt.interrupted(); };
-  const auto generation = session.generate(prompt->tokens, how);
-  if (!generation) return std::unexpected(generation.error());
+  auto generation = session.generate(prompt->tokens, how);
+  if (!generation) return failed(generation);
+  generation->timings.prompt_seconds += kept->prompt_seconds;
+  generation->timings.prompt_tokens += kept->prompt_tokens;
   view.finish();
   if (o.json) put_json(to_json(*generation, view.answer(), loaded, how.sampling));
   note_end(*generation, session, how);

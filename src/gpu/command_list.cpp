@@ -33,14 +33,9 @@ Grid Grid::within(std::uint32_t most) const {
 
 struct CommandList::Impl {
   struct Command {
-    const Kernel* kernel = nullptr;  // null: a copy
+    const Kernel* kernel = nullptr;
     Handle group = 0;
     Grid grid;
-    Handle src = 0, dst = 0;
-    std::uint64_t src_at = 0, dst_at = 0, bytes = 0;
-
-    [[nodiscard]] bool is_copy() const { return !kernel; }
-    [[nodiscard]] bool runs() const { return kernel && !grid.empty(); }
   };
   // Parameters of many commands. A block never moves, so bind groups stay good when another one is added.
   struct Block {
@@ -94,13 +89,8 @@ struct CommandList::Impl {
   [[nodiscard]] Handle encode(std::span<const Command> some) const {
     const Handle handle = device->handle_;
     rullama_host_begin(handle);
-    for (const Command& c : some) {
-      if (c.is_copy())
-        rullama_host_copy(handle, c.src, static_cast<double>(c.src_at), c.dst, static_cast<double>(c.dst_at),
-                          static_cast<double>(c.bytes));
-      else if (c.runs())
-        rullama_host_dispatch(handle, c.kernel->handle_, c.group, c.grid.x, c.grid.y, c.grid.z);
-    }
+    for (const Command& c : some)
+      if (!c.grid.empty()) rullama_host_dispatch(handle, c.kernel->handle_, c.group, c.grid.x, c.grid.y, c.grid.z);
     return rullama_host_finish(handle);
   }
   // What was encoded ahead is no longer what the commands say.
@@ -197,27 +187,6 @@ Result<std::size_t> CommandList::add(const Kernel& kernel, std::span<const Bindi
   return impl.commands.size() - 1;
 }
 
-Result<> CommandList::add_copy(const Buffer& src, std::uint64_t src_at, const Buffer& dst, std::uint64_t dst_at,
-                               std::uint64_t bytes) {
-  const auto fits = [&](const Buffer& b, std::uint64_t at) { return at <= b.bytes() && bytes <= b.bytes() - at; };
-  const auto refuse = [&](std::string_view why) {
-    return fail(ErrorCode::device, cat("a copy of ", bytes, " bytes from byte ", src_at, " of ", src.bytes(),
-                                       " to byte ", dst_at, " of ", dst.bytes(), " ", why));
-  };
-  if (src_at % 4 || dst_at % 4 || bytes % 4) return refuse("is not in multiples of 4");
-  if (!fits(src, src_at) || !fits(dst, dst_at)) return refuse("does not fit");
-  if (src.handle_ == dst.handle_) return refuse("stays within one buffer");
-  Impl::Command command;
-  command.src = src.handle_;
-  command.dst = dst.handle_;
-  command.src_at = src_at;
-  command.dst_at = dst_at;
-  command.bytes = bytes;
-  impl_->drop_encoded();
-  impl_->commands.push_back(command);
-  return {};
-}
-
 Result<> CommandList::submit(bool queued) {
   if (auto ok = impl_->upload(); !ok) return ok;
   const Handle device = impl_->device->handle_;
@@ -248,7 +217,7 @@ Result<std::vector<KernelTime>> CommandList::submit_timed() {
     at += piece.size();
     const std::size_t first = times.size();
     for (const Impl::Command& c : piece)
-      if (c.runs()) times.push_back({c.kernel->name(), 0, static_cast<std::size_t>(&c - impl.commands.data())});
+      if (!c.grid.empty()) times.push_back({c.kernel->name(), 0, static_cast<std::size_t>(&c - impl.commands.data())});
     nanoseconds.assign(times.size() - first, 0);
     const bool timed =
         !nanoseconds.empty() && rullama_host_timing_start(device, static_cast<std::uint32_t>(nanoseconds.size()));

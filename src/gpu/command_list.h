@@ -66,9 +66,6 @@ class CommandList {
   // run. The buffers and the kernel must outlive the list.
   [[nodiscard]] Result<std::size_t> add(const Kernel& kernel, std::span<const Binding> bindings,
                                         std::span<const std::byte> params, Grid grid);
-  // Appends a copy between two buffers. Offsets and length are multiples of 4.
-  [[nodiscard]] Result<> add_copy(const Buffer& src, std::uint64_t src_at, const Buffer& dst, std::uint64_t dst_at,
-                                  std::uint64_t bytes);
 
   // Uploads new parameters, encodes all commands and submits them in order. From the second time on the commands
   // are then encoded again, ahead of the next call, while the GPU works. Does not wait: what goes wrong on the GPU is

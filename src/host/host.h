@@ -77,14 +77,11 @@ RULLAMA_HOST(bind_group_create)
 Handle rullama_host_bind_group_create(Handle device, Handle pipeline, const BindEntry* entries, std::size_t count);
 RULLAMA_HOST(bind_group_release) void rullama_host_bind_group_release(Handle device, Handle group);
 
-// --- work. Dispatches and copies between begin and finish become one command buffer, whose dispatches share compute
-// passes and run in order.
+// --- work. Dispatches between begin and finish become one command buffer; they share compute passes and run in order.
 RULLAMA_HOST(begin) void rullama_host_begin(Handle device);
 RULLAMA_HOST(dispatch)
 void rullama_host_dispatch(Handle device, Handle pipeline, Handle group, std::uint32_t x, std::uint32_t y,
                            std::uint32_t z);
-RULLAMA_HOST(copy)
-void rullama_host_copy(Handle device, Handle src, double src_at, Handle dst, double dst_at, double bytes);
 RULLAMA_HOST(finish) Handle rullama_host_finish(Handle device);
 // Runs a command buffer, once: the handle is gone afterwards. It may have been made long before.
 RULLAMA_HOST(submit) void rullama_host_submit(Handle device, Handle commands);

@@ -115,7 +115,7 @@ Result<Runner::Plan*> Runner::plan(std::uint32_t rows, std::uint32_t logit_rows,
 
 Result<Runner::Plan*> Runner::prepared(std::span<const Token> ids, std::uint32_t position, std::uint32_t logit_rows,
                                        std::uint32_t best_count) {
-  drop_guess();
+  if (auto ok = drop_guess(); !ok) return failed(ok);
   const auto rows = static_cast<std::uint32_t>(ids.size());
   auto found = plan(rows, logit_rows, best_count);
   if (!found) return failed(found);
@@ -203,11 +203,12 @@ Result<> Runner::start_guess(Plan& p, std::uint32_t position, const DrawRule& ru
   return start_best(p, rule, true);
 }
 
-void Runner::drop_guess() {
-  if (!guess_) return;
+Result<> Runner::drop_guess() {
+  if (!guess_) return {};
   std::vector<RankedLogit> unwanted(guess_->plan->best_count + 1);
-  (void)guess_->plan->program->finish_read(std::as_writable_bytes(std::span(unwanted)));
+  auto done = guess_->plan->program->finish_read(std::as_writable_bytes(std::span(unwanted)));
   guess_.reset();
+  return done;
 }
 
 void Runner::forget_plans() {

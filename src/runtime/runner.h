@@ -45,6 +45,7 @@ class Runner {
       : model_(std::move(model)), precision_(precision) {}
 
   [[nodiscard]] Result<> make_cache(std::uint32_t context, std::uint32_t batch, DType dtype);
+  [[nodiscard]] Precision precision() const { return precision_; }
   [[nodiscard]] const KvCache& cache() const { return cache_; }
   [[nodiscard]] KvCache& cache() { return cache_; }
 
@@ -65,7 +66,8 @@ class Runner {
                                   std::vector<RankedLogit>& best, const std::optional<Draws>& draws = {});
   // The token that it goes on with.
   [[nodiscard]] std::optional<Token> guess() const { return guess_ ? std::optional(guess_->token) : std::nullopt; }
-  void drop_guess();  // for whoever changes the cache himself
+  // For whoever changes the cache himself. The error is that row's, or one that its results bring to light.
+  [[nodiscard]] Result<> drop_guess();
   // True if that is possible, and faster than to fetch all.
   [[nodiscard]] bool ranks(std::uint32_t count) const;
   // Most rows whose logits fit into one tensor of the device.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "base/text.h"
@@ -135,14 +136,18 @@ Result<std::span<const RankedLogit>> Sequence::best_logits(std::uint32_t count) 
   return std::span<const RankedLogit>(best_).first(std::min<std::size_t>(count, best_.size()));
 }
 
+// The first position that the row at `next` sees on sliding layers.
+std::uint32_t Sequence::first_seen(std::uint32_t next) const {
+  const std::uint32_t window = model_->config.window;
+  return next + 1 > window ? next + 1 - window : 0;
+}
+
 void Sequence::truncate(std::uint32_t length) {
   if (length >= tokens_.size()) return;
   tokens_.resize(length);
   logits_valid_ = false, best_valid_ = 0;
-  // The next row sees window - 1 positions before itself on sliding layers.
-  const std::uint32_t next = std::min(evaluated_, length), window = model_->config.window;
-  const std::uint32_t needed = next + 1 > window ? next + 1 - window : 0;
-  evaluated_ = oldest_ <= needed ? next : 0;
+  const std::uint32_t next = std::min(evaluated_, length);
+  evaluated_ = oldest_ <= first_seen(next) ? next : 0;
   if (evaluated_ == 0) oldest_ = 0;
 }
 
@@ -168,17 +173,18 @@ Result<> Sequence::set(std::span<const Token> ids, std::uint32_t best) {
   return append(ids.subspan(common), best);
 }
 
-// --- files: magic, version, fingerprint, type, token count, oldest position, tokens, then each layer's k and v rows in
-// position order, for the positions that the writer still held.
+// --- files: a header, the tokens, each layer's k and v rows in position order for the positions that the writer still
+// held, then the logits after the last token, if they were known.
 
 namespace {
 
 constexpr char kMagic[8] = {'r', 'u', 'l', 'l', 'a', 'm', 'k', 'v'};
 struct Header {
   char magic[8];
-  std::uint32_t version = 1, kv_type = 0;
+  std::uint32_t version = 2, kv_type = 0;
   std::uint64_t fingerprint = 0;
-  std::uint32_t tokens = 0, oldest = 0;
+  std::uint32_t tokens = 0, oldest = 0;  // oldest: position of a sliding layer's first row
+  std::uint32_t logits = 0, exact = 0;
 };
 
 template <class F>
@@ -223,6 +229,8 @@ Result<> Sequence::save(const Emit& emit) const {
   header.fingerprint = fingerprint();
   header.tokens = evaluated_;
   header.oldest = std::min(oldest_, evaluated_);
+  header.logits = logits_valid_ ? model_->config.vocab : 0;
+  header.exact = runner_.precision() == Precision::exact;
   if (auto ok = emit(std::as_bytes(std::span(&header, 1))); !ok) return ok;
   if (auto ok = emit(std::as_bytes(std::span(tokens_).first(evaluated_))); !ok) return ok;
   std::vector<std::byte> rows;
@@ -235,7 +243,7 @@ Result<> Sequence::save(const Emit& emit) const {
         });
     if (!ok) return ok;
   }
-  return {};
+  return logits_valid_ ? emit(std::as_bytes(std::span(logits_))) : Result<>();
 }
 
 Result<> Sequence::restore(const ByteSource& file) {
@@ -245,25 +253,35 @@ Result<> Sequence::restore(const ByteSource& file) {
   Header header;
   if (file.size() < sizeof header) return bad("is too short");
   if (auto ok = file.read(0, std::as_writable_bytes(std::span(&header, 1))); !ok) return ok;
-  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0 || header.version != 1)
+  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0 || header.version != Header{}.version)
     return bad("is not a prompt cache of this version");
   if (header.fingerprint != fingerprint()) return bad("was made with another model or with other adapters");
   if (header.kv_type != static_cast<std::uint32_t>(kv_type_)) return bad("was made with another --kv-type");
-  if (header.oldest > header.tokens) return bad("is damaged");
+  const bool exact = runner_.precision() == Precision::exact;
+  if (header.exact != exact) return bad(exact ? "was made without --exact" : "was made with --exact");
+  const std::uint32_t vocab = model_->config.vocab;
+  if (header.oldest > header.tokens || (header.logits && (header.logits != vocab || !header.tokens)))
+    return bad("is damaged");
   if (header.tokens > context()) return bad(cat("holds ", header.tokens, " tokens and the context is ", context()));
+  if (const std::uint32_t seen = first_seen(header.tokens); header.oldest > seen)
+    return bad(cat("is damaged: it begins at position ", header.oldest, " and the next token looks back to ", seen));
 
   const std::uint32_t saved_oldest = oldest_;
   oldest_ = header.oldest;
   const auto all = parts(cache(), header.tokens);
   oldest_ = saved_oldest;
-  std::uint64_t expected = sizeof header + 4ull * header.tokens;
+  std::uint64_t expected = sizeof header + 4ull * header.tokens + 4ull * header.logits;
   for (const LayerPart& part : all) expected += part.count * part.slot_bytes;
   if (file.size() != expected) return bad(cat("is ", file.size(), " bytes and should be ", expected));
   std::vector<Token> tokens(header.tokens);
   if (auto ok = file.read(sizeof header, std::as_writable_bytes(std::span(tokens))); !ok) return ok;
   if (auto ok = check_ids(tokens); !ok) return bad("is damaged");
+  std::vector<float> logits(header.logits);
+  const auto logit_bytes = std::as_writable_bytes(std::span(logits));
+  if (auto ok = file.read(file.size() - logit_bytes.size(), logit_bytes); !ok) return ok;
+  if (!std::ranges::all_of(logits, [](float l) { return std::isfinite(l); })) return bad("is damaged");
 
-  runner_.drop_guess();
+  if (auto ok = runner_.drop_guess(); !ok) return ok;
   truncate(0);
   evaluated_ = 0;
   std::uint64_t at = sizeof header + 4ull * header.tokens;
@@ -284,6 +302,8 @@ Result<> Sequence::restore(const ByteSource& file) {
   tokens_ = std::move(tokens);
   oldest_ = header.oldest;
   note_evaluated(header.tokens);
+  logits_ = std::move(logits);
+  logits_valid_ = header.logits > 0;
   return {};
 }
 
@@ -300,7 +320,7 @@ Result<> Sequence::shrink(std::uint32_t wanted) {
   const std::uint32_t batch = std::min(cache().batch, smaller);
   if (auto ok = runner_.make_cache(smaller, batch, kv_type_); !ok) return ok;
   tokens_.clear();
-  evaluated_ = oldest_ = best_valid_ = 0;
+  evaluated_ = oldest_ = 0;
   logits_valid_ = false, best_valid_ = 0;
   if (auto ok = restore(MemorySource("the session", std::move(bytes))); !ok) return ok;
   tokens_ = tokens;  // what was not evaluated yet is evaluated by the next call

@@ -37,6 +37,8 @@ class Sequence {
   [[nodiscard]] Result<std::span<const float>> logits();
   // The `count` best of them, best first and equals by id; suppressed tokens are left out.
   [[nodiscard]] Result<std::span<const RankedLogit>> best_logits(std::uint32_t count);
+  // All logits after the last token are here: asking for them costs nothing.
+  [[nodiscard]] bool has_logits() const { return logits_valid_; }
   void truncate(std::uint32_t length);
   // How many leading tokens of `ids` the sequence already holds.
   [[nodiscard]] std::size_t common_prefix(std::span<const Token> ids) const;
@@ -46,6 +48,7 @@ class Sequence {
   // Adds these to the model. The tokens stay; what was computed of them is computed again.
   void set_adapters(std::vector<ActiveAdapter> adapters);
 
+  // With the logits, where they are here: a device's kernels for a single row would give others in the last digits.
   [[nodiscard]] Result<> save(const Emit& emit) const;
   // Leaves the sequence as it was if the file does not fit.
   [[nodiscard]] Result<> restore(const ByteSource& file);
@@ -65,6 +68,7 @@ class Sequence {
   [[nodiscard]] Result<> evaluate_last(std::uint32_t best);
   [[nodiscard]] Result<> evaluate_rows(std::uint32_t from, const RowSink& row);
   void note_evaluated(std::uint32_t end);
+  [[nodiscard]] std::uint32_t first_seen(std::uint32_t next) const;
   void note_written(std::uint32_t end);  // to the rings, positions below `end`
   [[nodiscard]] std::uint64_t fingerprint() const;
   struct LayerPart;

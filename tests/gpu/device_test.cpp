@@ -150,21 +150,6 @@ TEST_F(DeviceTest, ListsSubmittedOftenMayGrow) {
   submit(1, "as recorded");
   ASSERT_TRUE(list.add(add_scaled(), bindings, bytes_of({1, 100}), Grid::wrap(1)).has_value());
   submit(101, "one dispatch more");
-  ASSERT_TRUE(list.add_copy(x, 0, y, 0, 4).has_value());
-  expected = 1;
-  submit(0, "a copy at the end");
-}
-
-TEST_F(DeviceTest, CopiesStandInOrder) {
-  const Buffer x = buffer({1, 2}), y = buffer({0, 0}), kept = buffer({9, 9});
-  CommandList list(device_);
-  const Binding bindings[] = {read(x), write(y)};
-  ASSERT_TRUE(list.add(add_scaled(), bindings, bytes_of({2, 1}), Grid::wrap(1)).has_value());
-  ASSERT_TRUE(list.add_copy(y, 4, kept, 0, 4).has_value());
-  ASSERT_TRUE(list.add(add_scaled(), bindings, bytes_of({2, 1}), Grid::wrap(1)).has_value());
-  ASSERT_TRUE(list.submit().has_value());
-  EXPECT_EQ(values(kept, 2), (std::vector<float>{2, 9}));
-  EXPECT_EQ(values(y, 2), (std::vector<float>{2, 4}));
 }
 
 TEST_F(DeviceTest, KernelErrorsNameTheKernelAndTheLine) {
@@ -256,16 +241,6 @@ TEST_F(DeviceTest, GridsBeyondTheLimitAreRefused) {
   EXPECT_NE(refused.error().message.find("add_scaled"), std::string::npos) << refused.error().message;
 }
 
-TEST_F(DeviceTest, CopiesThatCannotBeAreRefused) {
-  const Buffer x = buffer({1, 2, 3, 4}), y = buffer({1, 2, 3, 4});
-  CommandList list(device_);
-  EXPECT_FALSE(list.add_copy(x, 0, x, 8, 4).has_value());
-  EXPECT_FALSE(list.add_copy(x, 2, y, 0, 4).has_value());
-  EXPECT_FALSE(list.add_copy(x, 4, y, 0, 16).has_value());
-  EXPECT_FALSE(list.add_copy(x, UINT64_MAX - 3, y, 0, 8).has_value());
-  EXPECT_TRUE(list.add_copy(x, 0, y, 0, 16).has_value());
-}
-
 TEST_F(DeviceTest, AbsurdSizesAreErrors) {
   for (const std::uint64_t bytes : {device_->capabilities().max_buffer_bytes + 4, std::uint64_t{UINT64_MAX}}) {
     const auto over = device_->buffer(bytes, "a weight");
@@ -308,7 +283,6 @@ TEST_F(DeviceTest, TimedSubmissionGivesATimeForEachKernel) {
   const Binding bindings[] = {read(x), write(y)};
   for (int i = 0; i < 3; i++)
     ASSERT_TRUE(list.add(add_scaled(), bindings, bytes_of({100000, 1}), Grid::wrap(i == 1 ? 0 : 1563)).has_value());
-  ASSERT_TRUE(list.add_copy(y, 0, x, 0, 4).has_value());
   const auto times = list.submit_timed();
   ASSERT_TRUE(times.has_value()) << times.error().message;
   ASSERT_EQ(times->size(), 2u);

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
+#include <cstring>
 
 #include "support/golden.h"
 #include "support/model.h"
@@ -34,6 +36,15 @@ std::vector<float> logits_of(Sequence& sequence) {
 }
 
 void must(const Result<>& ok) { ASSERT_TRUE(ok.has_value()) << ok.error().message; }
+
+std::vector<std::byte> saved(const Sequence& sequence) {
+  std::vector<std::byte> file;
+  must(sequence.save([&](std::span<const std::byte> piece) -> Result<> {
+    file.insert(file.end(), piece.begin(), piece.end());
+    return {};
+  }));
+  return file;
+}
 
 // The truth: all logits of the sequence, with all keys and values in one graph and plain masks.
 std::vector<float> fresh_logits(const std::shared_ptr<TextModel>& model, std::span<const Token> tokens) {
@@ -173,11 +184,7 @@ TEST_P(SequenceTest, SaveRestoreShrink) {
   const auto expected = fresh_logits(model_, all);
   auto writer = make(model_);
   must(writer->append(tokens));
-  std::vector<std::byte> file;
-  must(writer->save([&](std::span<const std::byte> piece) -> Result<> {
-    file.insert(file.end(), piece.begin(), piece.end());
-    return {};
-  }));
+  const auto file = saved(*writer);
   for (const std::uint32_t batch : {16u, 1u, 64u}) {  // other rings than the writer's
     auto reader = make(model_, 100, batch);
     must(reader->append(some_tokens(9, vocab(), 3)));
@@ -208,6 +215,82 @@ TEST_P(SequenceTest, SaveRestoreShrink) {
   EXPECT_FALSE(small->restore(MemorySource("cache", file)).has_value());
   auto halves = make(model_, 160, 16, DType::F16);
   EXPECT_FALSE(halves->restore(MemorySource("cache", file)).has_value());
+}
+
+// What comes out of a file goes on with the bits of what went in: no row is computed again, by itself or with others.
+TEST_P(SequenceTest, RestoredSequencesGoOnAsTheSaved) {
+  for (const Precision precision : {Precision::exact, Precision::fast}) {
+    const auto fresh = [&] {
+      auto made = Sequence::make(model_, precision, 100, 16, DType::F16);
+      EXPECT_TRUE(made.has_value()) << made.error().message;
+      return std::move(*made);
+    };
+    const std::string mode = precision == Precision::exact ? "exact" : "fast";
+    auto writer = fresh(), reader = fresh();
+    must(writer->append(some_tokens(37, vocab())));
+    must(reader->restore(MemorySource("cache", saved(*writer))));
+    EXPECT_TRUE(reader->has_logits());
+    for (const Token next : {Token{4}, Token{9}, Token{0}}) {
+      expect_close(logits_of(*writer), logits_of(*reader), 0, mode + ", before token " + std::to_string(next));
+      for (auto* sequence : {&writer, &reader}) must((*sequence)->append(std::span(&next, 1)));
+    }
+    writer->truncate(20);
+    must(reader->restore(MemorySource("cache", saved(*writer))));
+    EXPECT_FALSE(reader->has_logits()) << "none were saved";
+  }
+}
+
+// Sizes that fit and contents that cannot be.
+TEST_P(SequenceTest, ForgedFilesAreRefused) {
+  const std::uint32_t length = 3 * model_->config.window;
+  auto writer = make(model_, 160, 1), reader = make(model_, 160, 1);
+  must(writer->append(some_tokens(length, vocab())));
+  must(reader->append(some_tokens(7, vocab())));
+  const auto file = saved(*writer);
+  const auto refused = [&](std::vector<std::byte> forged, std::string_view why) {
+    const auto ok = reader->restore(MemorySource("forged", std::move(forged)));
+    ASSERT_FALSE(ok.has_value()) << why;
+    EXPECT_NE(ok.error().message.find(why), std::string::npos) << ok.error().message;
+    EXPECT_EQ(reader->tokens().size(), 7u);
+  };
+  const auto put = [](std::vector<std::byte>& in, std::size_t at, auto value) {
+    std::memcpy(in.data() + at, &value, sizeof value);
+  };
+  constexpr std::size_t header = 40, oldest_at = 28, logits_at = 32, exact_at = 36;
+  // sliding layers without the first row that the next token sees
+  const std::uint32_t seen = length + 1 - model_->config.window;
+  std::uint32_t oldest = 0;
+  std::memcpy(&oldest, file.data() + oldest_at, 4);
+  ASSERT_LE(oldest, seen);
+  std::vector<std::byte> late(file.begin(), file.begin() + header + 4 * length);
+  std::size_t at = late.size();
+  for (std::uint32_t i = 0; i < model_->config.n_layers(); i++) {
+    const auto& layer = writer->cache().layers[i];
+    if (!layer.k) continue;
+    for (const TensorPtr& tensor : {layer.k, layer.v}) {
+      const bool sliding = model_->config.layers[i].sliding;
+      const std::size_t row = tensor->desc().bytes() / tensor->desc().shape[0];
+      const std::size_t begin = at + row * (sliding ? seen + 1 - oldest : 0);
+      const std::size_t end = at + row * (sliding ? length - oldest : length);
+      late.insert(late.end(), file.begin() + static_cast<std::ptrdiff_t>(begin),
+                  file.begin() + static_cast<std::ptrdiff_t>(end));
+      at = end;
+    }
+  }
+  late.insert(late.end(), file.begin() + static_cast<std::ptrdiff_t>(at), file.end());
+  put(late, oldest_at, seen + 1);
+  refused(late, "looks back to " + std::to_string(seen));
+
+  auto forged = file;
+  put(forged, file.size() - 8, NAN);
+  refused(forged, "is damaged");
+  put(forged = file, header + 4, vocab());
+  refused(forged, "is damaged");
+  put(forged = file, logits_at, vocab() - 1);
+  refused(forged, "is damaged");
+  put(forged = file, exact_at, 0u);
+  refused(forged, "was made without --exact");
+  must(reader->restore(MemorySource("as it was", file)));
 }
 
 TEST_P(SequenceTest, FullContextIsRefusedWithoutLoss) {
@@ -300,11 +383,7 @@ TEST_P(SequenceTest, TokensThatTheDeviceDrewItself) {
     // a file brings another history for the same position
     auto other = make(model_, 160, 1);
     must(other->append(some_tokens(ahead->tokens().size(), vocab(), 77), count));
-    std::vector<std::byte> file;
-    must(other->save([&](std::span<const std::byte> piece) -> Result<> {
-      file.insert(file.end(), piece.begin(), piece.end());
-      return {};
-    }));
+    const auto file = saved(*other);
     const Token token = ahead->runner().guess().value();
     must(ahead->restore(MemorySource("other", file)));
     for (auto* sequence : {&ahead, &other}) must((*sequence)->append(std::span(&token, 1), count));
@@ -352,6 +431,86 @@ TEST(Sequence, CutBackAfterAnError) {
   std::vector<Token> all(tokens.begin(), tokens.end() - batch);
   all.insert(all.end(), other.begin(), other.end());
   expect_close(fresh_logits(model, all), logits_of(*sequence), kSame, "cut back after an error");
+}
+
+// Results that one day can no longer be read.
+class Failing final : public Backend {
+ public:
+  explicit Failing(std::shared_ptr<Backend> inner) : inner_(std::move(inner)) {}
+  bool fails = false;
+
+  std::string device_name() const override { return inner_->device_name(); }
+  bool is_gpu() const override { return inner_->is_gpu(); }
+  Result<TensorPtr> make_tensor(const TensorDesc& desc, std::string_view what) override {
+    return inner_->make_tensor(desc, what);
+  }
+  Result<TensorPtr> load_tensor(const TensorDesc& desc, std::string_view name, std::shared_ptr<const ByteSource> source,
+                                std::uint64_t offset) override {
+    return inner_->load_tensor(desc, name, std::move(source), offset);
+  }
+  Result<> write(Tensor& tensor, std::uint64_t at, std::span<const std::byte> data) override {
+    return inner_->write(tensor, at, data);
+  }
+  Result<> read(const Tensor& tensor, std::uint64_t at, std::span<std::byte> out) override {
+    return inner_->read(tensor, at, out);
+  }
+  Result<std::unique_ptr<Program>> compile(const Graph& graph, Precision precision) override {
+    auto made = inner_->compile(graph, precision);
+    if (!made) return failed(made);
+    return std::make_unique<Job>(*this, std::move(*made));
+  }
+  std::uint64_t allocated_bytes() const override { return inner_->allocated_bytes(); }
+  std::uint64_t max_activation_bytes() const override { return inner_->max_activation_bytes(); }
+
+ private:
+  class Job final : public Program {
+   public:
+    Job(const Failing& backend, std::unique_ptr<Program> inner) : backend_(backend), inner_(std::move(inner)) {}
+    Result<> write(Var input, std::span<const std::byte> data) override { return inner_->write(input, data); }
+    Result<> run(bool queued) override { return inner_->run(queued); }
+    Result<> read(Var kept, std::span<std::byte> out) override { return inner_->read(kept, out); }
+    Result<> start_read(Var kept, std::uint64_t bytes) override { return inner_->start_read(kept, bytes); }
+    Result<> finish_read(std::span<std::byte> out) override {
+      auto done = inner_->finish_read(out);
+      return backend_.fails ? fail(ErrorCode::device, "the GPU was lost") : done;
+    }
+    Result<std::vector<NodeTime>> run_timed() override { return inner_->run_timed(); }
+
+   private:
+    const Failing& backend_;
+    std::unique_ptr<Program> inner_;
+  };
+  std::shared_ptr<Backend> inner_;
+};
+
+// The error of a row that nobody wants any more is told by the call that gives it up, once, and the tokens stay.
+TEST(Sequence, ErrorsOfARowGivenUpAreTold) {
+  const auto model = load_golden_model("g3-270m.f16", Where::cpu);
+  const auto failing = std::make_shared<Failing>(model->backend);
+  model->backend = failing;
+  auto sequence = make(model), other = make(model);
+  must(other->append(some_tokens(9, model->config.vocab)));
+  const auto file = saved(*other);
+  const auto go_ahead = [&] {
+    sequence->truncate(0);
+    must(sequence->append(some_tokens(20, model->config.vocab), 1));
+    const Token next = 3;
+    must(sequence->append(std::span(&next, 1), 1, Draws{}));
+    ASSERT_TRUE(sequence->runner().guess().has_value());
+  };
+  const auto told = [&](const char* what, auto&& call) {
+    go_ahead();
+    failing->fails = true;
+    const Result<> ok = call();
+    failing->fails = false;
+    ASSERT_FALSE(ok.has_value()) << what;
+    EXPECT_EQ(ok.error().message, "the GPU was lost") << what;
+    EXPECT_EQ(sequence->tokens().size(), 21u) << what;
+    must(call());
+  };
+  const auto more = some_tokens(5, model->config.vocab);
+  told("other tokens", [&] { return sequence->append(more); });
+  told("a file", [&] { return sequence->restore(MemorySource("file", file)); });
 }
 
 TEST_P(SequenceTest, HalfPrecisionCacheStaysClose) {

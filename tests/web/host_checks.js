@@ -35,26 +35,25 @@ export async function checkHost() {
     if (limit('noSuchLimit') !== 0) return 'an unknown limit is not 0';
     return host.device_feature(device, ...put(0, 'no-such-feature')) ? 'an unknown feature is there' : '';
   });
-  await check('write, dispatch, copy, read', async () => {
-    const a = await host.buffer_create(device, 16, STORAGE), b = await host.buffer_create(device, 16, STORAGE);
+  await check('write, dispatch, read', async () => {
+    const a = await host.buffer_create(device, 16, STORAGE);
     const pipeline = await host.pipeline_create(device, ...put(0, DOUBLE_IT), ...put(800, 'double it'));
     u32.set([1, 2, 3, 4], 2000);
     host.buffer_write(device, a, 0, 8000, 16);
     const group = host.bind_group_create(device, pipeline, bindAt(4096, a), 1);
     host.begin(device);
     host.dispatch(device, pipeline, group, 1, 1, 1);
-    host.copy(device, a, 0, b, 4, 12);
     host.dispatch(device, pipeline, group, 1, 1, 1);
     host.submit(device, host.finish(device));
     // what a read gives is what was there when it started
     const first = host.read_start(device, a, 0, 16);
     u32.set([9, 9, 9, 9], 2000);
     host.buffer_write(device, a, 0, 8000, 16);
-    const second = host.read_start(device, b, 4, 12);
+    const second = host.read_start(device, a, 4, 12);
     const ok = await host.read_finish(device, second, 9016) && await host.read_finish(device, first, 9000);
     const got = [...u32.subarray(2250, 2257)].join(' ');
-    for (const buffer of [a, b]) host.buffer_release(device, buffer);
-    return ok && got === '4 8 12 16 2 4 6' && !errorOf(device) ? '' : `got ${got}, error '${errorOf(device)}'`;
+    host.buffer_release(device, a);
+    return ok && got === '4 8 12 16 9 9 9' && !errorOf(device) ? '' : `got ${got}, error '${errorOf(device)}'`;
   });
   await check('an error in WGSL comes with label and line, once', async () => {
     const pipeline = await host.pipeline_create(device, ...put(0, '@compute @workgroup_size(1)\nfn main() {\n  let x: f32 = 1u;\n}'), ...put(800, 'bad kernel'));

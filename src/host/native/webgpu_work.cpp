@@ -234,13 +234,6 @@ void rullama_host_dispatch(Handle device, Handle pipeline, Handle group, std::ui
   if (timed) end_pass(d);
 }
 
-void rullama_host_copy(Handle device, Handle src, double src_at, Handle dst, double dst_at, double bytes) {
-  NativeDevice& d = native(device);
-  end_pass(d);
-  wgpuCommandEncoderCopyBufferToBuffer(d.encoder, buffer_of(src), static_cast<std::uint64_t>(src_at), buffer_of(dst),
-                                       static_cast<std::uint64_t>(dst_at), static_cast<std::uint64_t>(bytes));
-}
-
 Handle rullama_host_finish(Handle device) {
   NativeDevice& d = native(device);
   end_pass(d);
