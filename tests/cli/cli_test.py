@@ -260,7 +260,7 @@ class Run(Case):
         self.assertEqual([first.stdout, second.stdout], [plain.stdout] * 2)
         whole, filled, kept = (re.search(r"\((\d+) evaluated\)", r.stderr)[1] for r in (plain, first, second))
         self.assertEqual([filled, kept], [whole, "0"], "tokens of the prompt that were evaluated")
-        self.refused(*args, "--exact", "--prompt-cache", cache, names=[str(cache), "without --exact"])
+        self.refused(*args[:-1], "--exact", "--prompt-cache", cache, names=[str(cache), "without --exact"])
         whole = cache.read_bytes()
         self.refused("run", GEMMA4, *GREEDY, "hello", "--prompt-cache", cache, names=str(cache))
         for size in (0, 1, 8, 40, len(whole) // 2, len(whole) - 1):
