@@ -188,6 +188,10 @@ Result<std::size_t> CommandList::add(const Kernel& kernel, std::span<const Bindi
 }
 
 Result<> CommandList::submit(bool queued) {
+  Device& on = *impl_->device;
+  if (on.unfinished_ > 0 && on.unfinished_ + size() > Device::kMostUnfinished)
+    if (auto ok = on.wait(); !ok) return ok;
+  on.unfinished_ += size();
   if (auto ok = impl_->upload(); !ok) return ok;
   const Handle device = impl_->device->handle_;
   const auto encode_all = [&](auto&& take) {

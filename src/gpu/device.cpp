@@ -166,6 +166,7 @@ Result<> Reading::finish(std::span<std::byte> out) {
   if (out.size() != bytes_)
     return fail(ErrorCode::device, cat(bytes_, " bytes were read, ", out.size(), " are asked for"));
   const Handle handle = std::exchange(handle_, 0);
+  device_->unfinished_ = 0;  // but for what was submitted since the read was started
   if (handle && rullama_host_read_finish(device_->handle_, handle, out.data())) return device_->check("earlier work");
   auto why = device_->check("reading results");
   if (why) return fail(ErrorCode::device, cat("reading results failed on ", device_->capabilities().name));
@@ -254,6 +255,7 @@ Result<Reading> Device::start_read(const Buffer& buffer, std::uint64_t at, std::
 
 Result<> Device::wait() {
   rullama_host_idle(handle_);
+  unfinished_ = 0;
   return check("work on the GPU");
 }
 

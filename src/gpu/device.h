@@ -113,6 +113,11 @@ class Device : public std::enable_shared_from_this<Device> {
     return make_kernel(key, rewrite_ ? rewrite_(source()) : source());
   }
 
+  // Commands submitted since something was last waited for. Drivers keep memory for each, so a list that would make
+  // them more than the most waits first.
+  static constexpr std::size_t kMostUnfinished = 16384;
+  [[nodiscard]] std::size_t unfinished() const { return unfinished_; }
+
   [[nodiscard]] std::uint64_t allocated_bytes() const { return allocated_; }  // of buffers alive
   [[nodiscard]] std::size_t kernel_count() const;
 
@@ -132,6 +137,7 @@ class Device : public std::enable_shared_from_this<Device> {
   Capabilities capabilities_;
   Rewrite rewrite_;
   std::uint64_t allocated_ = 0;
+  std::size_t unfinished_ = 0;
   std::unique_ptr<Impl> impl_;  // the kernels by key
 };
 

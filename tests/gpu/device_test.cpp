@@ -152,6 +152,25 @@ TEST_F(DeviceTest, ListsSubmittedOftenMayGrow) {
   submit(101, "one dispatch more");
 }
 
+// Work that nobody waits for, as that of a long prompt in small batches, piles up only so far.
+TEST_F(DeviceTest, TheQueueIsBounded) {
+  const Buffer x = buffer({1}), y = buffer({0});
+  CommandList list(device_);
+  const Binding bindings[] = {read(x), write(y)};
+  constexpr std::size_t commands = 500, submissions = 100;
+  for (std::size_t i = 0; i < commands; i++)
+    ASSERT_TRUE(list.add(add_scaled(), bindings, bytes_of({1, 1}), Grid::wrap(1)).has_value());
+  std::size_t most = 0;
+  for (std::size_t i = 0; i < submissions; i++) {
+    ASSERT_TRUE(list.submit().has_value());
+    most = std::max(most, device_->unfinished());
+  }
+  EXPECT_LE(most, Device::kMostUnfinished);
+  EXPECT_GE(most, Device::kMostUnfinished - commands) << "waits more often than it need";
+  EXPECT_EQ(values(y, 1)[0], commands * submissions);
+  EXPECT_EQ(device_->unfinished(), 0u) << "after a read";
+}
+
 TEST_F(DeviceTest, KernelErrorsNameTheKernelAndTheLine) {
   auto kernel = device_->kernel("broken", [] {
     return std::string("@compute @workgroup_size(1)\nfn main() {\n  let x: f32 = no_such_name;\n}\n");
