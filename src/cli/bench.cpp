@@ -69,7 +69,11 @@ Result<> bench(const BenchOptions& o) {
   const auto loaded = load(o.model);
   if (!loaded) return std::unexpected(loaded.error());
   SessionOptions how = o.model.session();
-  if (!how.context) how.context = o.prompt + o.decode + 1;
+  const std::uint32_t needed = o.prompt + o.decode, most = loaded->model.info().context_length;
+  if (needed > most)
+    return fail(cat("--prompt-tokens ", o.prompt, " and --predict ", o.decode, " take ", needed,
+                    " positions and the model has ", most));
+  if (!how.context) how.context = needed;
   auto session = loaded->session(how);
   if (!session) return failed(session);
   const auto prompt = some_tokens(loaded->model.tokenizer(), o.prompt);
@@ -160,6 +164,10 @@ void add_bench(CLI::App& app, Task& task) {
   command->callback([&task, options, ops, train] {
     if (ops->parsed() || train->parsed()) return;
     if (options->model.model.empty()) throw CLI::RequiredError("MODEL");
+    const std::uint32_t context = options->model.context, needed = options->prompt + options->decode;
+    if (context && context < needed)
+      throw CLI::ValidationError("--ctx-size", cat(context, " is less than the ", needed,
+                                                   " positions that --prompt-tokens and --predict take"));
     task = [options] { return bench(*options); };
   });
 }

@@ -10,6 +10,7 @@
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "host/host.h"
+#include "host/native/file_writer.h"
 
 namespace rullama::cli {
 
@@ -29,6 +30,14 @@ Result<std::string> question(const RunOptions& o) {
   if (*piped && !(*piped)->empty()) text += (text.empty() ? "" : "\n\n") + **piped;
   if (text.empty() && !o.has_text) return fail("there is no prompt: give PROMPT, or pipe one in");
   return text;
+}
+
+// A new one can be written there: else that would show only when a prompt was evaluated, or a chat over.
+Result<> check_prompt_cache(const std::string& path) {
+  std::error_code failed_to_look;
+  if (path.empty() || std::filesystem::exists(path, failed_to_look)) return {};
+  auto file = FileWriter::create(path);
+  return file ? Result<>() : failed(file);
 }
 
 // Brings a kept prompt back, evaluates what is new of it and keeps the result. Returns what that took.
@@ -115,6 +124,7 @@ Result<> run(const RunOptions& o) {
     if (!asked) return failed(asked);
     text = std::move(*asked);
   }
+  if (auto ok = check_prompt_cache(o.prompt_cache); !ok) return ok;
   const auto loaded = load(o.model);
   if (!loaded) return std::unexpected(loaded.error());
   auto session = loaded->session(o.model.session());
@@ -170,7 +180,8 @@ void add_run(CLI::App& app, Task& task) {
       ->allow_extra_args(false);
   command->add_flag("--ignore-eos", o->ignore_eos, "Go on after the model has ended its turn (for measurements)");
   command->add_flag("--slide", o->slide, "When the context is full, drop its oldest part and go on");
-  command->add_option("--prompt-cache", o->prompt_cache, "File that keeps the evaluated prompt for the next run");
+  command->add_option("--prompt-cache", o->prompt_cache, "File that keeps the evaluated prompt for the next run")
+      ->check([](const std::string& path) { return path.empty() ? "needs the name of a file" : ""; }, "");
   command->add_flag("-v,--verbose", o->verbose, "Load time, tokens per second and seed on stderr");
   command->add_flag("--json", o->json,
                     "One JSON object: text, thinking, tokens, prompt_tokens, finish_reason, seed, timings");

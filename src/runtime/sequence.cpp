@@ -247,14 +247,15 @@ Result<> Sequence::save(const Emit& emit) const {
 }
 
 Result<> Sequence::restore(const ByteSource& file) {
-  const auto bad = [&](std::string_view why) {
-    return fail(cat("prompt cache ", quote(file.name()), " ", why, "; delete it to start anew"));
+  const auto bad = [&](std::string_view why, std::string_view way_out = "delete it to start anew") {
+    return fail(cat("prompt cache ", quote(file.name()), " ", why, "; ", way_out));
   };
   Header header;
   if (file.size() < sizeof header) return bad("is too short");
   if (auto ok = file.read(0, std::as_writable_bytes(std::span(&header, 1))); !ok) return ok;
-  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0 || header.version != Header{}.version)
-    return bad("is not a prompt cache of this version");
+  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0)
+    return bad("is another kind of file", "give the cache another name");
+  if (header.version != Header{}.version) return bad("is of another version");
   if (header.fingerprint != fingerprint()) return bad("was made with another model or with other adapters");
   if (header.kv_type != static_cast<std::uint32_t>(kv_type_)) return bad("was made with another --kv-type");
   const bool exact = runner_.precision() == Precision::exact;

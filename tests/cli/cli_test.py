@@ -71,7 +71,9 @@ class Commands(Case):
         for args, named in [((), "--help"), (("run",), "MODEL"), (("fly",), "fly"), (("list", "--nosuch"), "--nosuch"),
                             (("run", GEMMA3, "x", "-n", "many"), "many"), (("inspect",), "rullama inspect --help"),
                             (("bench",), "MODEL"), (("run", GEMMA3, "x", "--kv-type", "f8"), "f8"),
-                            (("run", GEMMA3, "x", "--raw", "--chat"), "--chat")]:
+                            (("run", GEMMA3, "x", "--raw", "--chat"), "--chat"),
+                            (("run", GEMMA3, "x", "--prompt-cache", ""), "--prompt-cache"),
+                            (("bench", GEMMA3, "-p", "8", "-n", "4", "-c", "11"), "12 positions")]:
             with self.subTest(args=args):
                 self.refused(*args, code=2, names=[named, "--help"])
 
@@ -154,6 +156,11 @@ class Commands(Case):
         self.json("bench", GEMMA3, *CPU, "-p", "4", "-n", "4", "-r", "1",
                   keys="device model prompt_tps decode_tps bytes_per_token decode_gbps peak_gbps host_rss_mb device_mb "
                        "first_token_s")
+
+    def test_bench_fills_a_context_to_the_last_position(self):
+        made = self.json("bench", GEMMA3, *CPU, "-p", "8", "-n", "4", "-c", "12", "-r", "1", keys="decode_tps")
+        self.assertGreater(made["decode_tps"], 0)
+        self.refused("bench", GEMMA3, *CPU, "-p", "999999", names=["--prompt-tokens 999999", "positions"])
 
     def test_bench_of_ops(self):
         listed = json.loads(self.rullama("bench", "ops", "--list", "--json").stdout)
@@ -267,7 +274,15 @@ class Run(Case):
             with self.subTest(size=size):
                 cache.write_bytes(whole[:size])
                 self.refused("run", GEMMA3, *GREEDY, "hello", "--prompt-cache", cache, names=str(cache))
-        self.refused("run", GEMMA3, *GREEDY, "hello", "--prompt-cache", "/no/folder/cache", names="/no/folder/cache")
+        # before the model is loaded
+        self.refused("run", "/no/model", *GREEDY, "hello", "--prompt-cache", "/no/folder/cache",
+                     names="/no/folder/cache")
+        cache.write_bytes(whole)
+        cache.chmod(0o400)
+        self.assertEqual(self.rullama(*args, "--prompt-cache", cache).stdout, plain.stdout)
+        other = shutil.copy(GEMMA3, self.folder / "model.gguf")
+        self.refused("run", other, *GREEDY, "hello", "--prompt-cache", other, names=[str(other), "another name"])
+        self.assertEqual(other.read_bytes(), GEMMA3.read_bytes())
 
 
 class Adapters(Case):

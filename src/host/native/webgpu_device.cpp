@@ -197,11 +197,11 @@ std::size_t choose(const std::vector<Adapter>& all, std::string_view selector) {
   for (std::size_t i = 0; i < all.size(); i++)
     if (lower(all[i].name).find(lower(selector)) != std::string::npos) return i;
   std::string names;
-  for (std::size_t i = 0; i < all.size(); i++) names += cat(i ? ", " : "", i, " ", quote(all[i].name));
+  for (std::size_t i = 0; i < all.size(); i++) names += cat(i ? ", " : "", i, ": ", quote(all[i].name));
   open_error = all.empty() && selector.empty() ? std::string(kNoDriver)
                : all.empty()
                    ? cat("there is no device ", quote(selector), ", only cpu: ", kNoDriver)
-                   : cat("no GPU matches ", quote(selector), "; there are ", names, ", and --device cpu needs none");
+                   : cat("no GPU matches ", quote(selector), "; the GPUs here are ", names, "; --device cpu needs none");
   return all.size();
 }
 
