@@ -15,6 +15,15 @@ bool has_matrix_units(const gpu::Capabilities& caps, std::uint32_t memory) {
   });
 }
 
+gpu::Wgsl with_matrices(gpu::Wgsl kernel) {
+  kernel.directive("diagnostic(off, chromium.subgroup_matrix_uniformity)")
+      .enable("f16")
+      .enable("subgroups")
+      .enable("chromium_experimental_subgroup_matrix")
+      .file("ops/matrix_units.wgsl");
+  return kernel;
+}
+
 Result<> record_halves(GpuCall& call, const GpuView& x, std::uint64_t rows, const gpu::Buffer& halves,
                        const gpu::Buffer& scales) {
   const std::uint64_t columns = x.shape().elements() / std::max<std::uint64_t>(rows, 1);

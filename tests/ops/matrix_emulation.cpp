@@ -1,4 +1,4 @@
-#include "matrix_emulation.h"
+#include "ops/matrix_emulation.h"
 
 #include <map>
 #include <regex>
@@ -13,7 +13,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
     text.replace(at, from.size(), to);
 }
 
-// Each distinct match, with `with(match)` in its place.
+// Each match, with `with(match)` in its place.
 template <class With>
 void replace_each(std::string& text, const std::regex& pattern, With with) {
   std::string out;
@@ -64,7 +64,8 @@ std::string without_matrix_units(std::string wgsl) {
   if (wgsl.find("subgroup_matrix_left") == std::string::npos) return wgsl;
   replace_all(wgsl, "enable chromium_experimental_subgroup_matrix;\n", "");
   replace_all(wgsl, "diagnostic(off, chromium.subgroup_matrix_uniformity);\n", "");
-  replace_each(wgsl, std::regex("subgroup_matrix_(left|right)<f16, 16, 16>"), [](const auto&) { return "Factor"; });
+  replace_all(wgsl, "subgroup_matrix_left<f16, 16, 16>", "Factor");
+  replace_all(wgsl, "subgroup_matrix_right<f16, 16, 16>", "Factor");
   replace_all(wgsl, "subgroup_matrix_result<f32, 16, 16>", "EightSums");
   replace_all(wgsl, "subgroupMatrixMultiplyAccumulate", "multiply_add");
 

@@ -14,7 +14,6 @@
 #include <functional>
 
 #include "formats/file.h"
-#include "gpu/device.h"
 #include "host/native/crew.h"
 #include "ops/adamw/adamw.h"
 #include "ops/attention/attention.h"
@@ -24,6 +23,7 @@
 #include "ops/gpu_backend.h"
 #include "ops/matmul/matmul.h"
 #include "ops/weight_layout.h"
+#include "support/gpu_device.h"
 
 namespace rullama {
 namespace {
@@ -43,20 +43,16 @@ struct Gpu {
   std::unique_ptr<Backend> backend;
 };
 
-// Null where the machine has no GPU driver at all; the environment variable then says why that is accepted.
 const Gpu& gpu() {
   static const Gpu opened = []() -> Gpu {
-    auto device = gpu::Device::open("");
-    if (!device) {
-      EXPECT_TRUE(std::getenv("RULLAMA_TEST_NO_GPU")) << device.error().message;
-      return {};
-    }
+    auto device = test::open_gpu_device();
+    if (!device) return {};
     if (const char* kind = std::getenv("RULLAMA_TEST_KIND")) {  // "discrete": the kernels that such devices get
-      gpu::Capabilities as = (*device)->capabilities();
+      gpu::Capabilities as = device->capabilities();
       as.kind = kind;
-      (*device)->assume(as);
+      device->assume(as);
     }
-    return {*device, make_gpu_backend(*device)};
+    return {device, make_gpu_backend(device)};
   }();
   return opened;
 }

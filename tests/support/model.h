@@ -9,13 +9,13 @@
 #include <string>
 
 #include "formats/gguf.h"
-#include "gpu/device.h"
 #include "host/native/crew.h"
 #include "host/native/mapped_file.h"
 #include "ops/cpu_backend.h"
 #include "ops/gpu_backend.h"
 #include "runtime/runner.h"
 #include "support/golden.h"
+#include "support/gpu_device.h"
 
 namespace rullama::test {
 
@@ -28,12 +28,8 @@ inline std::shared_ptr<Backend> backend(Where where) {
   auto& known = backends[where];
   if (known) return known;
   if (where == Where::cpu) return known = make_cpu_backend(make_crew());
-  auto device = gpu::Device::open("");
-  if (!device) {
-    EXPECT_TRUE(std::getenv("RULLAMA_TEST_NO_GPU")) << device.error().message;
-    return nullptr;
-  }
-  return known = make_gpu_backend(std::move(*device));
+  auto device = open_gpu_device();
+  return device ? known = make_gpu_backend(std::move(device)) : nullptr;
 }
 
 inline std::shared_ptr<TextModel> load_model(std::shared_ptr<const ByteSource> source, std::shared_ptr<Backend> backend,

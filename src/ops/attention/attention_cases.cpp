@@ -56,7 +56,8 @@ OpCase make(const AttentionCase& a, CaseUse use, double absolute = 1e-5) {
     return {};
   };
   c.absolute = absolute;
-  if (a.type == DType::F16 && a.form != Form::probabilities) c.fast = a.spread > 1 ? 0.03 : 2e-3;
+  // 16-bit factors, of the kernel for matrix units
+  if (a.type == DType::F16 && a.d >= 256 && a.rows * a.heads / a.kv_heads >= 32) c.fast = a.spread > 1 ? 0.03 : 2e-3;
   c.derivative = a.activations;
   c.use = use;
   return c;

@@ -59,7 +59,7 @@ struct PartBuffers {  // of results in parts
 [[nodiscard]] Result<> combine(GpuCall& call, const Sizes& n, std::uint32_t splits, const PartBuffers& parts,
                                const GpuView& out, const GpuView& lse);
 
-// The forward job for one row (row.wgsl): from queries, or from projections to heads.
+// What the forward job reads and writes: from queries, or those of one row from projections to heads.
 struct RowHeads {
   const GpuView &q_norm, &k_norm;
   const GpuView* factors;
@@ -67,23 +67,24 @@ struct RowHeads {
   float eps;
   bool own, value_norm;  // own: the row's key and value are projected too and go to k and v
 };
-struct Row {
+struct Forward {
   const GpuView &from, &k, &v;
   Ranges ranges;
   const GpuView &out, &lse;
   const RowHeads* heads = nullptr;
 };
+// The job for one row (row.wgsl).
 [[nodiscard]] bool has_row_kernel(const gpu::Capabilities& caps, const Sizes& n);
-[[nodiscard]] Result<> record_row(const Setup& setup, GpuCall& call, const Sizes& n, const Row& row);
+[[nodiscard]] Result<> record_row(const Setup& setup, GpuCall& call, const Sizes& n, const Forward& row);
 // Only the parts (combine.wgsl says what they are), where they are few; else `splits` is 0 and nothing is recorded.
 struct RowParts {
   PartBuffers buffers;
   std::uint32_t splits = 0;
 };
-[[nodiscard]] Result<RowParts> record_row_parts(const Setup& setup, GpuCall& call, const Sizes& n, const Row& row);
+[[nodiscard]] Result<RowParts> record_row_parts(const Setup& setup, GpuCall& call, const Sizes& n, const Forward& row);
 
-// The forward job for many queries by matrix units (matrix.wgsl).
+// The job for many queries by matrix units (matrix.wgsl).
 [[nodiscard]] bool has_matrix_kernel(const GpuCall& call, const Sizes& n, DType stored);
-[[nodiscard]] Result<> record_matrix(const Setup& setup, GpuCall& call, const Sizes& n, const Row& from);
+[[nodiscard]] Result<> record_matrix(const Setup& setup, GpuCall& call, const Sizes& n, const Forward& forward);
 
 }  // namespace rullama::attention_detail

@@ -118,13 +118,13 @@ class HeadsAttention final : public Op {
                            .eps = o_.eps,
                            .own = keys_,
                            .value_norm = o_.value_norm};
-      const Row row{.from = call.in[0],
-                    .k = k,
-                    .v = v,
-                    .ranges = {read(call.in[2]), read(call.in[2])},
-                    .out = attended,
-                    .lse = lse,
-                    .heads = &heads};
+      const Forward row{.from = call.in[0],
+                        .k = k,
+                        .v = v,
+                        .ranges = {read(call.in[2]), read(call.in[2])},
+                        .out = attended,
+                        .lse = lse,
+                        .heads = &heads};
       GpuCall attention = call.part(call.in, call.out, 2);
       if (!projected_ || !has_parts_kernel(call, call.in.back())) return record_row(setup_, attention, n, row);
       auto parts = record_row_parts(setup_, attention, n, row);

@@ -22,10 +22,6 @@ const FOURS = COLS / SHARE / 4u;   // of scores, of a thread
 const GRID = COLS / 16u / SN;      // subgroups next to each other over the scores
 const RISE = 5.0;                  // weights stay below e^5, far from where halves end
 
-alias Left = subgroup_matrix_left<f16, 16, 16>;
-alias Right = subgroup_matrix_right<f16, 16, 16>;
-alias Sums = subgroup_matrix_result<f32, 16, 16>;
-
 @group(0) @binding(0) var<storage, read> queries: array<vec4u>;  // eights of halves, as record_halves makes them
 @group(0) @binding(1) var<storage, read> keys: array<vec4u>;
 @group(0) @binding(2) var<storage, read> query_scales: array<f32>;

@@ -41,13 +41,13 @@ bool has_matrix_kernel(const GpuCall& call, const Sizes& n, DType stored) {
          (n.d == 256 || n.d == 512) && shape_for(call.caps, n).has_value();
 }
 
-Result<> record_matrix(const Setup& setup, GpuCall& call, const Sizes& n, const Row& from) {
+Result<> record_matrix(const Setup& setup, GpuCall& call, const Sizes& n, const Forward& forward) {
   const std::uint64_t queries = std::uint64_t{n.rows} * n.heads;
   auto halves = call.scratch(2, queries * n.d * 2);
   if (!halves) return failed(halves);
   auto scales = call.scratch(3, queries * 4);
   if (!scales) return failed(scales);
-  if (auto ok = record_halves(call, from.from, queries, **halves, **scales); !ok) return ok;
+  if (auto ok = record_halves(call, forward.from, queries, **halves, **scales); !ok) return ok;
 
   const MatrixShape shape = *shape_for(call.caps, n);
   const std::uint32_t tiles = (n.rows * n.group + shape.rows - 1) / shape.rows;
@@ -61,11 +61,7 @@ Result<> record_matrix(const Setup& setup, GpuCall& call, const Sizes& n, const 
   }
   const auto source = [&] {
     const std::uint32_t grid_columns = shape.subgroups / 2;
-    return gpu::Wgsl("ops/attention/matrix.wgsl")
-        .directive("diagnostic(off, chromium.subgroup_matrix_uniformity)")
-        .enable("f16")
-        .enable("subgroups")
-        .enable("chromium_experimental_subgroup_matrix")
+    return with_matrices(gpu::Wgsl("ops/attention/matrix.wgsl"))
         .file("ops/attention/common.wgsl")
         .file("ops/attention/forward.wgsl")
         .constant("JOB", 0u)
@@ -85,12 +81,12 @@ Result<> record_matrix(const Setup& setup, GpuCall& call, const Sizes& n, const 
         .constant("V_LOADS", shape.v_keys * n.d / 8 / shape.threads());
   };
   auto ok = call.dispatch(cat("attention_matrix_", n.d, "_", shape.rows, splits > 1 ? "_split" : ""), source,
-                          {gpu::read(**halves), read(from.k), gpu::read(**scales), read(from.v),
-                           parts.stats ? gpu::write(*parts.stats) : write(from.lse), from.ranges.positions,
-                           from.ranges.bounds, parts.sums ? gpu::write(*parts.sums) : write(from.out)},
+                          {gpu::read(**halves), read(forward.k), gpu::read(**scales), read(forward.v),
+                           parts.stats ? gpu::write(*parts.stats) : write(forward.lse), forward.ranges.positions,
+                           forward.ranges.bounds, parts.sums ? gpu::write(*parts.sums) : write(forward.out)},
                           Params(setup, n, splits), {tiles * splits, n.kv_heads, 1});
   if (!ok || splits == 1) return ok;
-  return combine(call, n, splits, parts, from.out, from.lse);
+  return combine(call, n, splits, parts, forward.out, forward.lse);
 }
 
 }  // namespace rullama::attention_detail

@@ -43,7 +43,7 @@ struct HeadParams : Params {  // of row_heads.wgsl
   std::uint32_t columns;
   float position_scale, eps;
   std::uint32_t all_bits = 0xffffffff;
-  HeadParams(const Params& params, const Row& row)
+  HeadParams(const Params& params, const Forward& row)
       : Params(params),
         columns(static_cast<std::uint32_t>(row.from.shape()[1] / row.heads->q_norm.shape()[0])),
         position_scale(row.heads->turn.options().position_scale),
@@ -70,7 +70,7 @@ void add_heads(gpu::Wgsl& source, const RowHeads& heads, DType stored) {
 }
 
 // To `parts`, or without any to the row's outputs.
-Result<> record_form(const Setup& setup, GpuCall& call, const Sizes& n, const Row& row, const Form& form,
+Result<> record_form(const Setup& setup, GpuCall& call, const Sizes& n, const Forward& row, const Form& form,
                      std::uint32_t splits, const PartBuffers& parts) {
   const DType stored = row.k.desc.dtype;
   const RowHeads* heads = row.heads;
@@ -122,7 +122,7 @@ bool has_row_kernel(const gpu::Capabilities& caps, const Sizes& n) {
   return n.kv_heads <= caps.max_workgroups && form_of_parts(caps, n).threads > 0;
 }
 
-Result<> record_row(const Setup& setup, GpuCall& call, const Sizes& n, const Row& row) {
+Result<> record_row(const Setup& setup, GpuCall& call, const Sizes& n, const Forward& row) {
   const std::uint32_t span = span_of(setup, n);
   if (2 * row_bytes(row.k.desc.dtype, n.d) * span <= kOneDispatch) {
     const Form form = form_for(call.caps, n, kOneDispatchThreads, 1);
@@ -137,7 +137,7 @@ Result<> record_row(const Setup& setup, GpuCall& call, const Sizes& n, const Row
   return combine(call, n, splits, *parts, row.out, row.lse);
 }
 
-Result<RowParts> record_row_parts(const Setup& setup, GpuCall& call, const Sizes& n, const Row& row) {
+Result<RowParts> record_row_parts(const Setup& setup, GpuCall& call, const Sizes& n, const Forward& row) {
   const std::uint64_t bytes = 2 * row_bytes(row.k.desc.dtype, n.d) * span_of(setup, n);
   if (bytes > kFewParts * kOneDispatch) return RowParts{};
   const Form form = form_for(call.caps, n, kOneDispatchThreads, 1);

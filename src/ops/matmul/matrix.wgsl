@@ -14,10 +14,6 @@ const W_LINE = select(LINE, N + 8u, TRANSPOSED);
 const X_SIZE = M * LINE / 4u;                                    // [M][LINE], X_QUADS of each thread
 const W_SIZE = select(N * LINE, 32u * W_LINE, TRANSPOSED) / 4u;  // [N][LINE]; transposed: [32][W_LINE]
 
-alias Left = subgroup_matrix_left<f16, 16, 16>;
-alias Right = subgroup_matrix_right<f16, 16, 16>;
-alias Sums = subgroup_matrix_result<f32, 16, 16>;
-
 var<workgroup> xs: array<vec4<f16>, X_SIZE>;
 var<workgroup> ws: array<vec4<f16>, W_SIZE>;
 var<workgroup> results: array<f32, 1024>;  // 16 x 16 of each subgroup

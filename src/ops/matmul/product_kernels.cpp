@@ -235,11 +235,7 @@ Result<> record_matrix(GpuCall& call, const ProductBuffers& b, const GpuPart& pa
   if (mt == 2) params.splits = 1;
   params.tiles = static_cast<std::uint32_t>(pieces(params.m, 32 * mt));
   const auto source = [&] {
-    return product_source("ops/matmul/matrix.wgsl", b.w.desc, false, inputs.form)
-        .directive("diagnostic(off, chromium.subgroup_matrix_uniformity)")
-        .enable("f16")
-        .enable("subgroups")
-        .enable("chromium_experimental_subgroup_matrix")
+    return with_matrices(product_source("ops/matmul/matrix.wgsl", b.w.desc, false, inputs.form))
         .constant("TRANSPOSED", transposed)
         .constant("MT", mt)
         .constant("X_QUADS", 2 * mt);
