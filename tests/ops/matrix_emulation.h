@@ -11,8 +11,8 @@ namespace rullama {
 [[nodiscard]] gpu::Capabilities with_matrix_units(gpu::Capabilities caps);
 
 // The text of a kernel with its matrices as arrays: 32 threads in a row are a subgroup, a factor is where it lies in
-// workgroup memory and read when multiplied, and of 16 x 16 sums a thread has eight. Texts without matrices stay as they
-// are. Kernels call their thread's index `thread`.
+// workgroup memory and read when multiplied, and of 16 x 16 sums a thread has eight. Texts without matrices stay as
+// they are. Kernels call their thread's index `thread`.
 [[nodiscard]] std::string without_matrix_units(std::string wgsl);
 
 }  // namespace rullama

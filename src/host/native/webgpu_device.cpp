@@ -199,9 +199,9 @@ std::size_t choose(const std::vector<Adapter>& all, std::string_view selector) {
   std::string names;
   for (std::size_t i = 0; i < all.size(); i++) names += cat(i ? ", " : "", i, ": ", quote(all[i].name));
   open_error = all.empty() && selector.empty() ? std::string(kNoDriver)
-               : all.empty()
-                   ? cat("there is no device ", quote(selector), ", only cpu: ", kNoDriver)
-                   : cat("no GPU matches ", quote(selector), "; the GPUs here are ", names, "; --device cpu needs none");
+               : all.empty()                   ? cat("there is no device ", quote(selector), ", only cpu: ", kNoDriver)
+                                               : cat("no GPU matches ", quote(selector), "; the GPUs here are ", names,
+                                                     "; --device cpu needs none");
   return all.size();
 }
 
