@@ -61,5 +61,9 @@ TEST_F(MatrixUnits, Products) {
   });
 }
 
+TEST_F(MatrixUnits, GatedProducts) {
+  check(4, [](const OpCase& c) { return c.op == "gated_matmul" && c.inputs[0].desc.shape[0] >= 32; });
+}
+
 }  // namespace
 }  // namespace rullama

@@ -44,7 +44,7 @@ OpCase gated(DType gate, DType up, std::uint64_t k, std::uint64_t n, std::uint64
   c.build = [](Graph&, std::span<const Var> in) { return std::vector{gated_matmul(in[0], in[1], in[2])}; };
   c.absolute = 1e-3;
   c.relative = 1e-5;
-  c.fast = info(gate).quantised ? 0.02 : 0;
+  c.fast = info(gate).quantised ? 0.02 : m >= 32 ? 2e-3 : 0;  // 8 bits, or 16 by matrix units
   c.joined = true;
   return c;
 }
@@ -70,6 +70,10 @@ std::vector<OpCase> matmul_joined_cases() {
   cases.push_back(gated(Q4_K, Q4_K, 512, 70, 5));
   cases.push_back(gated(Q4_0, Q8_0, 64, 33, 2));
   cases.push_back(gated(F32, F32, 7, 3, 2));
+  cases.push_back(gated(Q4_K, Q4_K, 256, 70, 70));  // tiles of matrix units, small and large
+  cases.push_back(gated(Q6_K, Q6_K, 512, 64, 130));
+  cases.push_back(gated(F16, F16, 100, 200, 33));
+  cases.push_back(gated(Q8_0, Q8_0, 64, 1000, 2050));
   cases.push_back(gated(Q8_0, Q8_0, 32, 16, 0));
   cases.push_back(gated(Q4_K, Q4_K, 256, 4096, 1));
   for (const DType w : {Q5_0, Q4_K}) {

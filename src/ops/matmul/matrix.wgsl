@@ -4,10 +4,14 @@
 // other's waiting. Reading a step ahead, or two steps in workgroup memory, brought nothing more.
 //
 // Loops over matrices are written out (gpu/wgsl.h): an array of them that a loop indexes lies in memory instead of
-// registers, which took three times as long. From the host: MT, X_QUADS, TRANSPOSED.
+// registers, which took three times as long. From the host: MT, X_QUADS, TRANSPOSED, GATED.
+//
+// GATED: y = gelu(gate) * up, where the rows of `up` follow those of `gate` in w. A tile is then 64 columns of y: sixteen
+// rows of the gate beside the same sixteen of up, so that a subgroup has both products of what it writes.
 
 const M = 32u * MT;
 const N = 128u;
+const PRODUCTS = select(1u, 2u, GATED);
 const THREADS = 128u;
 const LINE = 40u;  // of 32 terms, and 8 more so that neighbours lie in different banks
 const W_LINE = select(LINE, N + 8u, TRANSPOSED);
@@ -17,11 +21,20 @@ const W_SIZE = select(N * LINE, 32u * W_LINE, TRANSPOSED) / 4u;  // [N][LINE]; t
 var<workgroup> xs: array<vec4<f16>, X_SIZE>;
 var<workgroup> ws: array<vec4<f16>, W_SIZE>;
 var<workgroup> results: array<f32, 1024>;  // 16 x 16 of each subgroup
+var<private> gates: array<f32, 8>;         // that wait for their factors
+
+// Of the rows of w that a tile takes, from column n0 of y on.
+fn tile_row(n0: u32, i: u32) -> u32 {
+  if (GATED) {
+    return i / 16u % 2u * p.n + n0 + i / 32u * 16u + i % 16u;
+  }
+  return n0 + i;
+}
 
 // A thread's share of the factors of terms r0 and on: 32 elements of a row of w, and X_QUADS quads of x.
 fn load(m0: u32, n0: u32, r0: u32, terms: u32, thread: u32) {
   var at = thread * (LINE / 4u);
-  var row = n0 + thread;
+  var row = tile_row(n0, thread);
   var block = r0 / 32u;
   if (TRANSPOSED) {
     at = thread / 4u * (W_LINE / 4u) + thread % 4u * 8u;
@@ -51,13 +64,18 @@ fn right_at(n: u32, k: u32) -> Right {
   return subgroupMatrixLoad<Right, col_major>(&ws, (n * W_LINE + k) / 4u, W_LINE / 4u);
 }
 
-// Results of a subgroup, 16 x 16 from row m and column n of y on.
-fn write_results(m: u32, n: u32, split: u32, columns: u32, subgroup: u32, lane: u32) {
+// Results of a subgroup, 16 x 16 from row m and column n of y on: the j-th of its four.
+fn write_results(m: u32, n: u32, j: u32, split: u32, columns: u32, subgroup: u32, lane: u32) {
   let column = n + lane % 16u;
-  for (var i = lane / 16u; i < 16u; i += 2u) {
+  for (var r = 0u; r < 8u; r++) {
+    let i = lane / 16u + r * 2u;
     if (m + i < p.m && column < columns) {
       let sum = x_scales[m + i] * results[subgroup * 256u + i * 16u + lane % 16u];
-      if (p.splits > 1u) {
+      if (GATED && j % 2u == 0u) {
+        gates[r] = sum;
+      } else if (GATED) {
+        y[(m + i) * p.n + column] = gelu(gates[r]) * sum;
+      } else if (p.splits > 1u) {
         y[((m + i) * p.splits + split) * columns + column] = sum;
       } else {
         finish((m + i) * p.n + select(p.first, 0u, TRANSPOSED) + column, sum);
@@ -73,7 +91,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   let split = (group.x + group.y * groups.x) % p.splits;
   let index = (group.x + group.y * groups.x) / p.splits;
   let m0 = (index % p.tiles) * M;
-  let n0 = (index / p.tiles) * N;
+  let n0 = (index / p.tiles) * (N / PRODUCTS);
   let columns = select(p.rows, p.n, TRANSPOSED);
   let terms = select(p.w.columns, p.rows, TRANSPOSED);
   if (n0 >= columns) {
@@ -112,7 +130,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   //@for j in 4
   subgroupMatrixStore<row_major>(&results, subgroup * 256u, sums_$i_$j, 16u);
   workgroupBarrier();
-  write_results(m0 + ms + $iu * 16u, n0 + ns + $ju * 16u, split, columns, subgroup, thread % 32u);
+  write_results(m0 + ms + $iu * 16u, n0 + ns / PRODUCTS + $ju / PRODUCTS * 16u, $ju, split, columns, subgroup, thread % 32u);
   workgroupBarrier();
   //@end
   //@end

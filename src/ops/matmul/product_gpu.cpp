@@ -84,22 +84,24 @@ Result<> record_concat(GpuCall& call, const GpuView& x, std::span<const GpuView>
 
 Result<> record_gated(GpuCall& call, const GpuView& x, std::span<const GpuView> weights, const GpuView& y) {
   if (y.shape().elements() == 0) return {};
+  const GpuView& w = weights[0];
   const Run both = leading_run(weights);
-  if (both.count < 2 || weights[0].desc != weights[1].desc ||
-      forward_kernel(call.caps, x.shape().rows()) != ForwardKernel::rows) {
-    // the first two places of scratch memory belong to the products
-    auto halves = call.scratch(2, TensorDesc{DType::F32, {y.shape().rows(), 2 * y.shape().back()}});
-    if (!halves) return failed(halves);
-    if (auto ok = record_concat(call, x, weights, *halves); !ok) return ok;
-    return record_geglu_halves(call, *halves, y);
+  const ForwardKernel kernel = forward_kernel(call.caps, x.shape().rows());
+  if (both.count == 2 && w.desc == weights[1].desc && kernel != ForwardKernel::broadcast) {
+    ProductParams params = params_of(x, y);
+    params.w = weight_params(w, both.part);
+    params.rows = params.n;
+    auto inputs = forward_inputs(call, kernel, x, w, 0, params.n, params.n);
+    if (!inputs) return failed(inputs);
+    // tiles in f32 have no gated form
+    if (kernel == ForwardKernel::rows || inputs->form == RowInputs::Form::halves)
+      return record_forward(call, kernel, {.x = x, .w = w, .y = y, .gated = true}, both.part, params, *inputs);
   }
-  ProductParams params = params_of(x, y);
-  params.w = weight_params(weights[0], both.part);
-  params.rows = params.n;
-  auto inputs =
-      record_inputs(call, x, weights[0].desc.dtype, rows_shape(call.caps, params.n, x.shape().back(), params.m));
-  if (!inputs) return failed(inputs);
-  return record_rows(call, {.x = x, .w = weights[0], .y = y, .gated = true}, both.part, params, *inputs);
+  // the first two places of scratch memory belong to the products
+  auto halves = call.scratch(2, TensorDesc{DType::F32, {y.shape().rows(), 2 * y.shape().back()}});
+  if (!halves) return failed(halves);
+  if (auto ok = record_concat(call, x, weights, *halves); !ok) return ok;
+  return record_geglu_halves(call, *halves, y);
 }
 
 bool has_residual_kernel(const GpuCall& call, const ResidualProductGpu& p) {

@@ -228,7 +228,8 @@ Result<> dispatch_splits(GpuCall& call, std::string_view key, const auto& source
 Result<> record_matrix(GpuCall& call, const ProductBuffers& b, const GpuPart& part, ProductParams params,
                        const RowInputs& inputs, bool transposed) {
   // With long runs of terms the larger tiles pay, however few: their sums are done in parts.
-  const std::uint64_t across = pieces(transposed ? params.n : params.rows, 128), large = pieces(params.m, 128) * across;
+  const std::uint64_t across = pieces(transposed ? params.n : params.rows, b.gated ? 64 : 128),
+                      large = pieces(params.m, 128) * across;
   const std::uint32_t terms = transposed ? params.rows : params.w.columns;
   params.splits = splits_for(b, large, 2 * kBusy, terms, 128);
   const std::uint32_t mt = large * params.splits >= kBusy ? 4 : 2;
@@ -236,11 +237,14 @@ Result<> record_matrix(GpuCall& call, const ProductBuffers& b, const GpuPart& pa
   params.tiles = static_cast<std::uint32_t>(pieces(params.m, 32 * mt));
   const auto source = [&] {
     return with_matrices(product_source("ops/matmul/matrix.wgsl", b.w.desc, false, inputs.form))
+        .file("ops/elementwise/functions.wgsl")
         .constant("TRANSPOSED", transposed)
+        .constant("GATED", b.gated)
         .constant("MT", mt)
         .constant("X_QUADS", 2 * mt);
   };
-  const std::string key = cat("matmul_matrix_", weight_key(b.w.desc), transposed ? "_t_" : "_", mt);
+  const std::string key =
+      cat(b.gated ? "gated_matrix_" : "matmul_matrix_", weight_key(b.w.desc), transposed ? "_t_" : "_", mt);
   return dispatch_splits(call, key, source, b, part, params, inputs, params.tiles * across, transposed);
 }
 
