@@ -19,7 +19,7 @@ enum class KvType : std::uint8_t { f16, f32 };
 
 struct SessionOptions {
   std::uint32_t context = 0;  // positions; 0: the model's, at most 4096
-  std::uint32_t batch = 512;  // tokens of a prompt that are processed at a time
+  std::uint32_t batch = 0;    // tokens of a prompt that are processed at a time; 0: 1024 on a discrete GPU, else 512
   KvType kv_type = KvType::f16;
   bool exact = false;  // f32 all the way instead of the device's fast kernels
 };
@@ -77,6 +77,7 @@ class Session {
 
   [[nodiscard]] std::span<const Token> tokens() const;
   [[nodiscard]] std::uint32_t context() const;
+  [[nodiscard]] std::uint32_t batch() const;  // at most the context
   // Forgets everything from position `length` on. Sliding layers may have to be computed again: the next append does
   // it.
   [[nodiscard]] Result<> truncate(std::uint32_t length);

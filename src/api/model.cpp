@@ -126,9 +126,9 @@ Result<Session> Model::session(const SessionOptions& options) const {
   if (context > config.context_length)
     return fail(cat("a context of ", context, " positions is more than the model's ", config.context_length,
                     "; use a smaller --ctx-size"));
-  if (options.batch == 0) return fail("the batch must be at least 1");
-  auto sequence = Sequence::make(impl_->text, options.exact ? Precision::exact : Precision::fast, context,
-                                 options.batch, options.kv_type == KvType::f16 ? DType::F16 : DType::F32);
+  const std::uint32_t batch = options.batch ? options.batch : impl_->text->backend->good_rows();
+  auto sequence = Sequence::make(impl_->text, options.exact ? Precision::exact : Precision::fast, context, batch,
+                                 options.kv_type == KvType::f16 ? DType::F16 : DType::F32);
   if (!sequence) return failed(sequence);
   return Session(std::make_unique<Session::Impl>(Session::Impl{impl_, std::move(*sequence)}));
 }

@@ -162,6 +162,7 @@ Result<> Session::append(std::span<const Token> tokens,
 }
 std::span<const Token> Session::tokens() const { return impl_->sequence->tokens(); }
 std::uint32_t Session::context() const { return impl_->sequence->context(); }
+std::uint32_t Session::batch() const { return impl_->sequence->cache().batch; }
 Result<> Session::truncate(std::uint32_t length) {
   impl_->sequence->truncate(length);
   return {};

@@ -114,7 +114,7 @@ Result<> bench(const BenchOptions& o) {
                  {"prompt_tps_range", spread(rates.prompt_tps)},
                  {"decode_tps_range", spread(rates.decode_tps)}};
   if (o.profile) {
-    const auto some = std::span(prompt).first(std::min<std::size_t>(prompt.size(), how.batch));
+    const auto some = std::span(prompt).first(std::min<std::size_t>(prompt.size(), session->batch()));
     auto in_prompt = profile(*session, some, 0);
     if (!in_prompt) return failed(in_prompt);
     auto in_decode = profile(*session, some.first(1), o.prompt);
@@ -128,7 +128,8 @@ Result<> bench(const BenchOptions& o) {
   }
   print(result);
   if (o.profile) {
-    print_kernels(cat("A batch of the prompt, ", std::min(o.prompt, how.batch), " tokens"), result["prompt_kernels"]);
+    print_kernels(cat("A batch of the prompt, ", std::min(o.prompt, session->batch()), " tokens"),
+                  result["prompt_kernels"]);
     print_kernels("One token", result["decode_kernels"]);
   }
   return {};

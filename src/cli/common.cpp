@@ -86,9 +86,10 @@ void add_device_options(CLI::App* command, ModelOptions& o) {
 void add_model_options(CLI::App* command, ModelOptions& o) {
   add_device_options(command, o);
   command->add_option("-c,--ctx-size", o.context, "Positions of the context; 0: the model's, at most 4096");
-  command->add_option("-b,--batch", o.batch, "Tokens of a prompt that are processed at a time")
-      ->check(CLI::Range(1, 65536))
-      ->capture_default_str();
+  command
+      ->add_option("-b,--batch", o.batch,
+                   "Tokens of a prompt that are processed at a time; 0: 1024 on a discrete GPU, else 512")
+      ->check(CLI::Range(0, 65536));
   command->add_option("--kv-type", o.kv_type, "Keys and values in f16 or f32")
       ->check(CLI::IsMember({"f16", "f32"}))
       ->capture_default_str();

@@ -18,7 +18,7 @@ namespace rullama::cli {
 
 struct ModelOptions {
   std::string model, device;
-  std::uint32_t threads = 0, context = 0, batch = 512;
+  std::uint32_t threads = 0, context = 0, batch = 0;
   std::string kv_type = "f16";
   bool exact = false;
   std::vector<std::string> adapters;  // FILE or FILE:SCALE

@@ -52,6 +52,8 @@ class Backend {
   [[nodiscard]] virtual bool is_gpu() const = 0;
   // Results cross a bus: what can be chosen from them where they are should be.
   [[nodiscard]] virtual bool is_remote() const { return false; }
+  // Rows that keep the device busy: more of them at a time take more memory and bring little.
+  [[nodiscard]] virtual std::uint32_t good_rows() const { return 512; }
 
   // A zeroed tensor of F32, F16 or U32 (caches, optimiser states, adapters). `what` names it in errors.
   [[nodiscard]] virtual Result<std::shared_ptr<Tensor>> make_tensor(const TensorDesc& desc, std::string_view what) = 0;

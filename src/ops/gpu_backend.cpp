@@ -225,6 +225,7 @@ class GpuBackend final : public Backend {
   std::string device_name() const override { return device_->capabilities().name; }
   bool is_gpu() const override { return true; }
   bool is_remote() const override { return !device_->capabilities().is_cpu(); }
+  std::uint32_t good_rows() const override { return device_->capabilities().kind == "discrete" ? 1024 : 512; }
 
   Result<std::shared_ptr<Tensor>> make_tensor(const TensorDesc& desc, std::string_view what) override {
     return allocate(desc, what);
