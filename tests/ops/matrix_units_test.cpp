@@ -65,5 +65,13 @@ TEST_F(MatrixUnits, GatedProducts) {
   check(4, [](const OpCase& c) { return c.op == "gated_matmul" && c.inputs[0].desc.shape[0] >= 32; });
 }
 
+TEST_F(MatrixUnits, Experts) {
+  check(5, [](const OpCase& c) {
+    if (c.op != "expert_matmul") return false;
+    const Shape &w = c.inputs[1].desc.shape, &ids = c.inputs[2].desc.shape;
+    return ids[0] >= 32 && ids.elements() / w[0] >= 9 && w[1] >= 32 && w[2] % 4 == 0;
+  });
+}
+
 }  // namespace
 }  // namespace rullama

@@ -1,4 +1,5 @@
-// The k largest of each row of scores and their shares. One thread does a token.
+// The k largest of each row of scores and their shares. A workgroup does a token, a thread an expert: its place is the
+// number of scores that come before it, of equal ones those with lower numbers.
 
 struct Params {
   tokens: u32,
@@ -11,40 +12,36 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> weights: array<f32>;
 @group(0) @binding(3) var<uniform> p: Params;
 
-const MOST = 16u;
+var<workgroup> row: array<f32, 256>;
+var<workgroup> chosen: array<u32, 16>;
 
-@compute @workgroup_size(64)
+@compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: vec3u,
         @builtin(local_invocation_index) lane: u32) {
-  let t = (group.x + group.y * groups.x) * 64u + lane;
+  let t = group.x + group.y * groups.x;
   if (t >= p.tokens) {
     return;
   }
-  // sorted insertion; of equal scores the earlier one stays ahead
-  var best: array<f32, MOST>;
-  var chosen: array<u32, MOST>;
-  var count = 0u;
-  for (var e = 0u; e < p.experts; e++) {
-    let score = scores[t * p.experts + e];
-    if (count == p.k && score <= best[count - 1u]) {
-      continue;
+  let mine = scores[min(t * p.experts + lane, p.tokens * p.experts - 1u)];
+  row[lane] = mine;
+  workgroupBarrier();
+  if (lane < p.experts) {
+    var place = 0u;
+    for (var e = 0u; e < p.experts; e++) {
+      place += select(0u, 1u, row[e] > mine || (row[e] == mine && e < lane));
     }
-    count = min(count + 1u, p.k);
-    var at = count - 1u;
-    while (at > 0u && score > best[at - 1u]) {
-      best[at] = best[at - 1u];
-      chosen[at] = chosen[at - 1u];
-      at--;
+    if (place < p.k) {
+      chosen[place] = lane;
     }
-    best[at] = score;
-    chosen[at] = e;
   }
-  var sum = 0.0;
-  for (var s = 0u; s < p.k; s++) {
-    sum += exp(best[s] - best[0]);
-  }
-  for (var s = 0u; s < p.k; s++) {
-    ids[t * p.k + s] = chosen[s];
-    weights[t * p.k + s] = exp(best[s] - best[0]) / sum;
+  workgroupBarrier();
+  if (lane < p.k) {
+    let best = row[chosen[0]];
+    var sum = 0.0;
+    for (var s = 0u; s < p.k; s++) {
+      sum += exp(row[chosen[s]] - best);
+    }
+    ids[t * p.k + lane] = chosen[lane];
+    weights[t * p.k + lane] = exp(row[chosen[lane]] - best) / sum;
   }
 }

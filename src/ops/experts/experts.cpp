@@ -13,8 +13,6 @@
 namespace rullama {
 namespace {
 
-constexpr std::uint64_t kMaxExperts = 256, kMaxChosen = 16;
-
 // Weights are softmax over the chosen scores: dividing by their sum cancels all other terms.
 class ChooseExperts final : public Op {
  public:

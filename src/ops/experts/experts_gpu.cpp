@@ -23,7 +23,7 @@ Result<> record_choose_experts(GpuCall& call, std::uint32_t k) {
   if (params.tokens == 0) return {};
   const auto source = [] { return gpu::Wgsl("ops/experts/choose.wgsl"); };
   return call.dispatch("choose_experts", source, {read(scores), write(call.out[0]), write(call.out[1])}, params,
-                       by_thread(params.tokens));
+                       gpu::Grid::wrap(params.tokens));
 }
 
 Result<> record_choose_experts_backward(GpuCall& call) {
@@ -35,6 +35,30 @@ Result<> record_choose_experts_backward(GpuCall& call) {
   return call.dispatch("choose_experts_backward", source, {read(ids), read(call.in[1]), read(call.in[2]), write(y)},
                        params, by_thread(params.tokens));
 }
+
+namespace {
+
+// Tiles of the pairs that chose the same expert, in scratch memory that the product does not use.
+struct Groups {
+  std::uint32_t tiles;
+  GpuView view;
+};
+Result<Groups> record_groups(GpuCall& call, const GpuView& ids, std::uint32_t experts) {
+  const auto pairs = static_cast<std::uint32_t>(ids.shape().elements());
+  // each expert may leave one of its tiles unfilled
+  const std::uint32_t tiles = pairs / kExpertTile + std::min(experts + 1, pairs);
+  auto groups = call.scratch(2, TensorDesc{DType::U32, {3 * std::uint64_t{tiles} + pairs}});
+  if (!groups) return failed(groups);
+  const struct {
+    std::uint32_t pairs, experts, tiles, pad = 0;
+  } params{pairs, experts, tiles};
+  const auto source = [] { return gpu::Wgsl("ops/experts/group.wgsl").constant("SIZE", kExpertTile); };
+  auto ok = call.dispatch("group_experts", source, {read(ids), write(*groups)}, params, {});
+  if (!ok) return failed(ok);
+  return Groups{tiles, *groups};
+}
+
+}  // namespace
 
 Result<> record_expert_product(GpuCall& call, bool backward) {
   const GpuView &x = call.in[0], &w = call.in[1], &ids = call.in[2], &y = call.out[0];
@@ -48,6 +72,18 @@ Result<> record_expert_product(GpuCall& call, bool backward) {
   params.x_stride = static_cast<std::uint32_t>(x.shape().back());
   params.experts = static_cast<std::uint32_t>(w.shape()[0]);
   params.share = shared ? slots : 1;
+  const bool tiles = !backward && w.parts.size() == 1 && params.experts > 0 && params.experts <= kMaxExperts &&
+                     forward_kernel(call.caps, params.m / params.experts) == ForwardKernel::tiles;
+  if (tiles) {
+    auto inputs = record_tile_inputs(call, x, w, false, 0, n);
+    if (!inputs) return failed(inputs);
+    auto groups = record_groups(call, ids, params.experts);
+    if (!groups) return failed(groups);
+    params.w = weight_params(w, w.parts[0]);
+    params.tiles = groups->tiles;
+    return record_tiles(call, {.x = x, .w = w, .y = y, .ids = &groups->view}, w.parts[0], params, *inputs, false,
+                        false);
+  }
   RowInputs inputs;
   if (!backward) {
     auto made = record_inputs(call, x, w.desc.dtype, rows_shape(call.caps, params.n, w.shape().back(), 1));

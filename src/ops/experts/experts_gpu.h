@@ -4,6 +4,8 @@
 
 namespace rullama {
 
+constexpr std::uint64_t kMaxExperts = 256, kMaxChosen = 16;  // of choose.wgsl and group.wgsl
+
 [[nodiscard]] Result<> record_choose_experts(GpuCall& call, std::uint32_t k);
 [[nodiscard]] Result<> record_choose_experts_backward(GpuCall& call);
 [[nodiscard]] Result<> record_expert_product(GpuCall& call, bool backward);

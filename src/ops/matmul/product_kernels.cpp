@@ -232,19 +232,22 @@ Result<> record_matrix(GpuCall& call, const ProductBuffers& b, const GpuPart& pa
                       large = pieces(params.m, 128) * across;
   const std::uint32_t terms = transposed ? params.rows : params.w.columns;
   params.splits = splits_for(b, large, 2 * kBusy, terms, 128);
-  const std::uint32_t mt = large * params.splits >= kBusy ? 4 : 2;
+  const std::uint32_t mt = !b.ids && large * params.splits >= kBusy ? 4 : 2;
   if (mt == 2) params.splits = 1;
-  params.tiles = static_cast<std::uint32_t>(pieces(params.m, 32 * mt));
+  if (!b.ids) params.tiles = static_cast<std::uint32_t>(pieces(params.m, 32 * mt));
   const auto source = [&] {
-    return with_matrices(product_source("ops/matmul/matrix.wgsl", b.w.desc, false, inputs.form))
+    return with_matrices(product_source("ops/matmul/matrix.wgsl", b.w.desc, b.ids, inputs.form))
+        .file("ops/matmul/tile_rows.wgsl")
         .file("ops/elementwise/functions.wgsl")
         .constant("TRANSPOSED", transposed)
         .constant("GATED", b.gated)
         .constant("MT", mt)
         .constant("X_QUADS", 2 * mt);
   };
-  const std::string key =
-      cat(b.gated ? "gated_matrix_" : "matmul_matrix_", weight_key(b.w.desc), transposed ? "_t_" : "_", mt);
+  const std::string key = cat(b.ids     ? "expert_matrix_"
+                              : b.gated ? "gated_matrix_"
+                                        : "matmul_matrix_",
+                              weight_key(b.w.desc), transposed ? "_t_" : "_", mt);
   return dispatch_splits(call, key, source, b, part, params, inputs, params.tiles * across, transposed);
 }
 
@@ -279,16 +282,17 @@ Result<> record_tiles(GpuCall& call, const ProductBuffers& b, const GpuPart& par
   const std::uint32_t terms = transposed ? params.rows : params.w.columns,
                       columns = transposed ? params.n : params.rows;
   const bool aligned = !x_transposed && params.x_stride % 4 == 0 && terms % 4 == 0 && params.first % 4 == 0;
-  params.tiles = static_cast<std::uint32_t>(pieces(params.m, 64));
+  if (!b.ids) params.tiles = static_cast<std::uint32_t>(pieces(params.m, kExpertTile));
   const std::uint64_t groups = params.tiles * pieces(columns, 64);
   params.splits = splits_for(b, groups, kBusy, terms, 128);
   const auto source = [&] {
-    return product_source("ops/matmul/tiles.wgsl", b.w.desc, false)
+    return product_source("ops/matmul/tiles.wgsl", b.w.desc, b.ids)
+        .file("ops/matmul/tile_rows.wgsl")
         .constant("X_ALIGNED", aligned)
         .constant("TRANSPOSED", transposed)
         .constant("X_TRANSPOSED", x_transposed);
   };
-  const std::string key = cat("matmul_tiles_", weight_key(b.w.desc),
+  const std::string key = cat(b.ids ? "expert_tiles_" : "matmul_tiles_", weight_key(b.w.desc),
                               x_transposed ? "_outer"
                               : transposed ? "_t"
                                            : "",

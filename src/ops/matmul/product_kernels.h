@@ -84,6 +84,8 @@ struct RowInputs {
                                         ProductParams params);
 [[nodiscard]] Result<> record_columns(GpuCall& call, const ProductBuffers& b, const GpuPart& part, ProductParams params,
                                       bool x_transposed);
+// Of experts (`ids`: what group.wgsl makes of them) params.tiles is given: tiles of kExpertTile pairs.
+constexpr std::uint32_t kExpertTile = 64;
 [[nodiscard]] Result<> record_tiles(GpuCall& call, const ProductBuffers& b, const GpuPart& part, ProductParams params,
                                     const RowInputs& inputs, bool transposed, bool x_transposed);
 

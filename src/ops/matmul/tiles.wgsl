@@ -1,19 +1,19 @@
 // Products of many rows: a workgroup of 256 threads does a tile of 64 x 64 results, 4 x 4 a thread, over steps of 32
 // terms that are decoded to workgroup memory: of quantised types, 64 threads decode w while the others load x. Rows of the
 // tiles are swizzled in quads so that lanes meet no bank twice. The sums are variables by name: in an array they may end
-// up in memory.
+// up in memory. The rows of a tile are those of tile_rows.wgsl.
 
 var<workgroup> xs: array<vec4f, 512>;  // [64 rows of y][8 quads of terms]
 var<workgroup> ws: array<vec4f, 512>;  // forward: [64 columns of y][8 quads of terms]; transposed: [32 terms][16 quads of columns]
 
 const LOADERS = select(192u, 256u, DENSE);  // threads that load x
 
-fn load_x(m0: u32, r0: u32, terms: u32, thread: u32) {
+fn load_x(rows: TileRows, r0: u32, terms: u32, thread: u32) {
   for (var unit = thread; unit < 512u; unit += LOADERS) {
     if (X_TRANSPOSED) {
       let row = unit % 64u;
       let quad = unit / 64u;
-      let m = min(m0 + row, p.m - 1u);
+      let m = min(rows.first + row, rows.end - 1u);
       let r = r0 + quad * 4u;
       let at = (p.first + r) * p.x_stride + m;
       let v = vec4f(x1[at], x1[at + p.x_stride], x1[at + 2u * p.x_stride], x1[at + 3u * p.x_stride]);
@@ -21,35 +21,35 @@ fn load_x(m0: u32, r0: u32, terms: u32, thread: u32) {
     } else {
       let row = unit / 8u;
       let quad = unit % 8u;
-      let start = min(m0 + row, p.m - 1u) * p.x_stride + select(0u, p.first, TRANSPOSED);
+      let start = x_row(min(rows.first + row, rows.end - 1u)) * p.x_stride + select(0u, p.first, TRANSPOSED);
       xs[row * 8u + (quad ^ (row & 7u))] = input4(start, r0 / 4u + quad, terms);
     }
   }
 }
 
-fn load_w(n0: u32, r0: u32, lane: u32) {
+fn load_w(row0: u32, n0: u32, r0: u32, lane: u32) {
   if (DENSE) {
     for (var unit = lane; unit < 512u; unit += 256u) {
       if (TRANSPOSED) {
         let r = unit / 16u;
         let quad = unit % 16u;
-        ws[r * 16u + (quad ^ (r & 7u))] = decode4(p.row0 + r0 + r, n0 / 4u + quad);
+        ws[r * 16u + (quad ^ (r & 7u))] = decode4(row0 + r0 + r, n0 / 4u + quad);
       } else {
         let row = unit / 8u;
         let quad = unit % 8u;
-        ws[row * 8u + (quad ^ (row & 7u))] = decode4(p.row0 + n0 + row, r0 / 4u + quad);
+        ws[row * 8u + (quad ^ (row & 7u))] = decode4(row0 + n0 + row, r0 / 4u + quad);
       }
     }
     return;
   }
   if (TRANSPOSED) {
     let r = lane / 2u;
-    let w = decode32(p.row0 + r0 + r, n0 / 32u + (lane & 1u));
+    let w = decode32(row0 + r0 + r, n0 / 32u + (lane & 1u));
     //@for i in 8
     ws[r * 16u + (((lane & 1u) * 8u + $iu) ^ (r & 7u))] = w.quads[$i];
     //@end
   } else {
-    let w = decode32(p.row0 + n0 + lane, r0 / 32u);
+    let w = decode32(row0 + n0 + lane, r0 / 32u);
     //@for i in 8
     ws[lane * 8u + ($iu ^ (lane & 7u))] = w.quads[$i];
     //@end
@@ -58,10 +58,11 @@ fn load_w(n0: u32, r0: u32, lane: u32) {
 
 // A thread's four results of a row: every 16th column of the tile, or four in a row (TRANSPOSED). Of one of several
 // splits, y is [m][splits][columns].
-fn store(m: u32, n0: u32, split: u32, tx: u32, columns: u32, sums: vec4f) {
-  if (m >= p.m) {
+fn store(place: u32, end: u32, n0: u32, split: u32, tx: u32, columns: u32, sums: vec4f) {
+  if (place >= end) {
     return;
   }
+  let m = y_row(place);
   for (var j = 0u; j < 4u; j++) {
     let n = n0 + select(j * 16u + tx, tx * 4u + j, TRANSPOSED);
     if (n >= columns) {
@@ -92,11 +93,11 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   bind_product();
   let split = (group.x + group.y * groups.x) % p.splits;
   let index = (group.x + group.y * groups.x) / p.splits;
-  let m0 = (index % p.tiles) * 64u;
+  let rows = tile_rows(index % p.tiles, 64u);
   let n0 = (index / p.tiles) * 64u;
   let columns = select(p.rows, p.n, TRANSPOSED);
-  let terms = select(p.w.columns, p.rows, TRANSPOSED);
-  if (n0 >= columns) {
+  let terms = select(select(p.w.columns, p.rows, TRANSPOSED), 0u, rows.none);
+  if (n0 >= columns || rows.first >= rows.end) {
     return;
   }
   let ty = thread / 16u;
@@ -109,12 +110,12 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   let end = min(terms, (split + 1u) * steps / p.splits * 32u);
   for (var r0 = split * steps / p.splits * 32u; r0 < end; r0 += 32u) {
     if (DENSE) {
-      load_w(n0, r0, thread);
-      load_x(m0, r0, terms, thread);
+      load_w(rows.row0, n0, r0, thread);
+      load_x(rows, r0, terms, thread);
     } else if (thread < 64u) {
-      load_w(n0, r0, thread);
+      load_w(rows.row0, n0, r0, thread);
     } else {
-      load_x(m0, r0, terms, thread - 64u);
+      load_x(rows, r0, terms, thread - 64u);
     }
     workgroupBarrier();
     for (var step = 0u; step < 8u; step++) {
@@ -127,8 +128,8 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
     }
     workgroupBarrier();
   }
-  store(m0 + ty, n0, split, tx, columns, s0);
-  store(m0 + ty + 16u, n0, split, tx, columns, s1);
-  store(m0 + ty + 32u, n0, split, tx, columns, s2);
-  store(m0 + ty + 48u, n0, split, tx, columns, s3);
+  store(rows.first + ty, rows.end, n0, split, tx, columns, s0);
+  store(rows.first + ty + 16u, rows.end, n0, split, tx, columns, s1);
+  store(rows.first + ty + 32u, rows.end, n0, split, tx, columns, s2);
+  store(rows.first + ty + 48u, rows.end, n0, split, tx, columns, s3);
 }
