@@ -66,8 +66,8 @@ TEST_F(MatrixUnits, GatedProducts) {
 }
 
 TEST_F(MatrixUnits, Experts) {
-  check(5, [](const OpCase& c) {
-    if (c.op != "expert_matmul") return false;
+  check(7, [](const OpCase& c) {
+    if (c.op != "expert_matmul" && c.op != "expert_gated_matmul") return false;
     const Shape &w = c.inputs[1].desc.shape, &ids = c.inputs[2].desc.shape;
     return ids[0] >= 32 && ids.elements() / w[0] >= 9 && w[1] >= 32 && w[2] % 4 == 0;
   });

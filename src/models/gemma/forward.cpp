@@ -216,12 +216,14 @@ class Forward {
   Var expert_block(std::uint32_t i, Var x) {
     const GemmaLayer& l = w_.layers[i];
     const std::uint64_t used = c_.n_experts_used, width = c_.expert_ffn;
+    const Var z = norm(x, "pre_ffw_norm_2", l.pre_ffw_norm_2);
     const Routed routed = route(x, t("ffn_gate_inp", l.router), t("ffn_gate_inp.scale", l.router_scale), c_.eps,
                                 static_cast<std::uint32_t>(used));
-    Var z = norm(x, "pre_ffw_norm_2", l.pre_ffw_norm_2);
     Var gated;
-    if (l.gate_up_experts) {
-      Var both = expert_matmul(z, t("ffn_gate_up_exps", l.gate_up_experts), routed.ids);
+    if (l.gate_up_experts && joined()) {
+      gated = expert_gated_matmul(z, t("ffn_gate_up_exps", l.gate_up_experts), routed.ids);
+    } else if (l.gate_up_experts) {
+      const Var both = expert_matmul(z, t("ffn_gate_up_exps", l.gate_up_experts), routed.ids);
       gated = geglu_halves(g_.reshape(both, {rows_ * used, 2 * width}));
     } else {
       gated = geglu(expert_matmul(z, t("ffn_gate_exps", l.gate_experts), routed.ids),

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "ops/experts/expert_product.h"
+#include "ops/geglu/geglu_forms.h"
 #include "ops/matmul/product.h"
 
 namespace rullama {
@@ -18,7 +19,7 @@ std::vector<std::vector<std::uint32_t>> pairs_by_expert(const CpuView& ids, std:
 
 }  // namespace
 
-void expert_product_cpu(const CpuCall& call) {
+void expert_product_cpu(const CpuCall& call, bool gated) {
   const CpuView &x = call.in[0], &w = call.in[1], &ids = call.in[2], &y = call.out[0];
   const std::uint64_t n = w.shape()[1], k = w.shape()[2], slots = ids.shape()[1];
   const std::uint64_t share = x.shape().rank() == 2 ? slots : 1;  // pairs that read one row of x
@@ -35,7 +36,13 @@ void expert_product_cpu(const CpuCall& call) {
     const CpuView we{{w.desc.dtype, {n, k}}, w.data + e * n * row_bytes(w.desc.dtype, k)};
     const CpuView ye{{DType::F32, {pairs.size(), n}}, reinterpret_cast<std::byte*>(products.data())};
     product_on_cpu({ProductKind::forward, 1, 0, n, xe, we, nullptr, ye}, call.crew, call.precision);
-    for (std::size_t i = 0; i < pairs.size(); i++) std::ranges::copy(ye.row(i), y.row(pairs[i]).begin());
+    for (std::size_t i = 0; i < pairs.size(); i++) {
+      const auto from = ye.row(i), to = y.row(pairs[i]);
+      if (gated)
+        geglu_row(from.data(), from.data() + n / 2, n / 2, to.data(), call.precision);
+      else
+        std::ranges::copy(from, to.begin());
+    }
   }
 }
 

@@ -5,10 +5,13 @@
 
 #include "base/text.h"
 #include "ops/cpu_call.h"
+#include "ops/elementwise/elementwise.h"
 #include "ops/experts/expert_product.h"
 #include "ops/experts/experts_gpu.h"
+#include "ops/geglu/geglu.h"
 #include "ops/matmul/matmul.h"
 #include "ops/rms_norm/rms_norm.h"
+#include "ops/slice/slice.h"
 
 namespace rullama {
 namespace {
@@ -100,9 +103,14 @@ Result<std::vector<Var>> ChooseExperts::derivative(Graph& graph, std::span<const
 // Both directions: they share shapes and the indirection.
 class ExpertProduct final : public Op {
  public:
+  using Form = ExpertForm;
   // `shared`: x has no slots; only asked backwards, where dx could have either shape.
-  ExpertProduct(bool backward, bool shared) : backward_(backward), shared_(shared) {}
-  std::string_view name() const override { return backward_ ? "expert_matmul_transposed" : "expert_matmul"; }
+  explicit ExpertProduct(Form form, bool shared = false) : form_(form), shared_(shared) {}
+  std::string_view name() const override {
+    return form_ == Form::product ? "expert_matmul"
+           : form_ == Form::gated ? "expert_gated_matmul"
+                                  : "expert_matmul_transposed";
+  }
 
   // inputs: x or dy, w, ids
   Result<std::vector<TensorDesc>> infer(std::span<const TensorDesc> in) const override {
@@ -110,10 +118,13 @@ class ExpertProduct final : public Op {
     const std::uint32_t block = info(w.dtype).block_elements;
     if (w.dtype == DType::U32 || w.shape.rank() != 3 || w.shape[2] % block != 0)
       return bad_argument(name(), "w", w, cat("[experts, n, k] of a weight type, k a multiple of ", block));
+    if (form_ == Form::gated && w.shape[1] % 2)
+      return bad_argument(name(), "w", w, "[experts, n, k], n even: a gate and its factor");
     if (ids.dtype != DType::U32 || ids.shape.rank() != 2) return bad_argument(name(), "ids", ids, "U32 [T, slots]");
-    const std::uint64_t t = ids.shape[0], slots = ids.shape[1], n = w.shape[1], k = w.shape[2];
+    const std::uint64_t t = ids.shape[0], slots = ids.shape[1], k = w.shape[2],
+                        n = form_ == Form::gated ? w.shape[1] / 2 : w.shape[1];
     const TensorDesc one{DType::F32, {t, k}}, each{DType::F32, {t, slots, k}}, y{DType::F32, {t, slots, n}};
-    if (backward_) {
+    if (form_ == Form::transposed) {
       if (x != y) return bad_argument(name(), "dy", x, y.str());
       return std::vector{shared_ ? one : each};
     }
@@ -122,20 +133,30 @@ class ExpertProduct final : public Op {
   }
 
   void eval(const CpuCall& call) const override {
-    if (backward_) {
+    if (form_ == Form::transposed) {
       expert_transposed_cpu(call, shared_);
     } else {
-      expert_product_cpu(call);
+      expert_product_cpu(call, form_ == Form::gated);
     }
   }
-  Result<> record(GpuCall& call) const override { return record_expert_product(call, backward_); }
+  Result<> record(GpuCall& call) const override { return record_expert_product(call, form_); }
 
-  Result<std::vector<Var>> derivative(Graph&, std::span<const Var> in, std::span<const Var>, std::span<const Var> dout,
-                                      const std::vector<bool>& wanted) const override {
+  Result<std::vector<Var>> derivative(Graph& graph, std::span<const Var> in, std::span<const Var>,
+                                      std::span<const Var> dout, const std::vector<bool>& wanted) const override {
     if (wanted[1]) return fail(ErrorCode::unsupported, cat(name(), ": no gradient for w, which is frozen"));
-    const Var dx = backward_ ? expert_matmul(dout[0], in[1], in[2])
-                             : expert_matmul_transposed(dout[0], in[1], in[2], in[0].shape().rank() == 2);
-    return std::vector{dx, Var{}, Var{}};
+    const bool shared = in[0].shape().rank() == 2;
+    if (form_ == Form::transposed) return std::vector{expert_matmul(dout[0], in[1], in[2]), Var{}, Var{}};
+    if (form_ == Form::product)
+      return std::vector{expert_matmul_transposed(dout[0], in[1], in[2], shared), Var{}, Var{}};
+    const Var both = expert_matmul(in[0], in[1], in[2]);
+    const std::uint64_t rows = both.shape().rows(), n = both.shape().back() / 2;
+    const Shape flat{rows, 2 * n};
+    const Var halves = graph.reshape(both, flat);
+    const GegluGradient d =
+        geglu_backward(columns(halves, 0, n), columns(halves, n, n), graph.reshape(dout[0], {rows, n}));
+    const Var dboth = add(spread_columns(d.gate, flat, 0), spread_columns(d.up, flat, n));
+    return std::vector{expert_matmul_transposed(graph.reshape(dboth, both.shape()), in[1], in[2], shared), Var{},
+                       Var{}};
   }
 
   Cost cost(std::span<const TensorDesc> in, std::span<const TensorDesc> out) const override {
@@ -148,7 +169,8 @@ class ExpertProduct final : public Op {
   }
 
  private:
-  bool backward_, shared_;
+  Form form_;
+  bool shared_;
 };
 
 // Forward: slots, ids, weights, [dscale]. Backward: the same and dy; gives dslots and dweights.
@@ -242,10 +264,13 @@ Routed route(Var x, Var router_w, Var scale, float eps, std::uint32_t k) {
 }
 
 Var expert_matmul(Var x, Var w, Var ids) {
-  return x ? x.graph()->add1(std::make_unique<ExpertProduct>(false, false), {x, w, ids}) : Var{};
+  return x ? x.graph()->add1(std::make_unique<ExpertProduct>(ExpertForm::product), {x, w, ids}) : Var{};
+}
+Var expert_gated_matmul(Var x, Var w, Var ids) {
+  return x ? x.graph()->add1(std::make_unique<ExpertProduct>(ExpertForm::gated), {x, w, ids}) : Var{};
 }
 Var expert_matmul_transposed(Var dy, Var w, Var ids, bool shared) {
-  return dy ? dy.graph()->add1(std::make_unique<ExpertProduct>(true, shared), {dy, w, ids}) : Var{};
+  return dy ? dy.graph()->add1(std::make_unique<ExpertProduct>(ExpertForm::transposed, shared), {dy, w, ids}) : Var{};
 }
 Var expert_combine(Var slots, Var ids, Var weights, Var dscale) {
   if (!slots) return {};

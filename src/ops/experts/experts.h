@@ -25,6 +25,11 @@ struct Routed {
 // Derivative: for x; the weights are frozen.
 [[nodiscard]] Var expert_matmul(Var x, Var w, Var ids);
 
+// y[t, s, :] = gelu(gate x) * (up x), where w[ids[t, s]] holds the rows of `gate` and then as many of `up`:
+// geglu_halves of expert_matmul, in one kernel where it can be. w: [E, 2n, k]. Returns F32 [T, slots, n]. Derivative:
+// for x (makes the product again).
+[[nodiscard]] Var expert_gated_matmul(Var x, Var w, Var ids);
+
 // The gradient of expert_matmul for its x. dy: F32 [T, slots, n]. Returns F32 [T, slots, k], or [T, k] with the slots
 // added up if `shared` (x was the same for all slots).
 [[nodiscard]] Var expert_matmul_transposed(Var dy, Var w, Var ids, bool shared);

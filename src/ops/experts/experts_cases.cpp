@@ -54,9 +54,9 @@ struct Size {
 };
 
 // `shared`: one row of x for all slots.
-OpCase product_case(DType w, Size s, bool shared, bool some_outside = false) {
+OpCase product_case(DType w, Size s, bool shared, bool some_outside = false, bool gated = false) {
   OpCase c;
-  c.op = "expert_matmul";
+  c.op = gated ? "expert_gated_matmul" : "expert_matmul";
   c.format = name(w);
   c.shape = cat("tokens=", s.t, " slots=", s.slots, " experts=", s.e, " n=", s.n, " k=", s.k, shared ? " shared" : "",
                 some_outside ? " some outside" : "");
@@ -64,11 +64,22 @@ OpCase product_case(DType w, Size s, bool shared, bool some_outside = false) {
   c.inputs = {{"x", {F32, x}, Fill::uniform(-0.5, 0.5)},
               {"w", {w, {s.e, s.n, s.k}}, Fill::normal(0.1), true},
               {"ids", {U32, {s.t, s.slots}}, Fill::ids(static_cast<double>(s.e) + (some_outside ? 2 : 0))}};
-  c.build = [](Graph&, std::span<const Var> in) { return std::vector{expert_matmul(in[0], in[1], in[2])}; };
+  c.build = [gated](Graph&, std::span<const Var> in) {
+    return std::vector{(gated ? expert_gated_matmul : expert_matmul)(in[0], in[1], in[2])};
+  };
   c.absolute = 1e-4;
   c.relative = 1e-5;
   c.fast = info(w).quantised ? 0.02 : s.t >= 32 ? 2e-3 : 0;  // 8 bits, or 16 by matrix units
   c.derivative = s.t < 100;
+  return c;
+}
+
+// `n` results of twice as many rows of w.
+OpCase gated_case(DType w, Size s, bool shared, bool some_outside = false) {
+  const std::uint64_t n = s.n;
+  s.n *= 2;
+  OpCase c = product_case(w, s, shared, some_outside, true);
+  c.shape += cat(" gated ", n);
   return c;
 }
 
@@ -130,6 +141,12 @@ std::vector<OpCase> experts_cases() {
   cases.push_back(product_case(Q6_K, {37, 7, 11, 64, 512}, true));
   cases.push_back(product_case(F16, {80, 2, 1, 33, 68}, false));
   cases.push_back(product_case(F32, {300, 8, 256, 36, 7}, true, true));
+  cases.push_back(gated_case(Q4_K, {150, 3, 5, 70, 256}, true, true));
+  cases.push_back(gated_case(Q8_0, {40, 4, 4, 64, 96}, false));
+  cases.push_back(gated_case(Q4_K, {3, 2, 6, 20, 256}, true, true));
+  cases.back().split = true;  // gate and factor in different parts
+  cases.push_back(gated_case(F16, {2, 2, 3, 5, 33}, true));
+  cases.push_back(gated_case(Q8_0, {1, 8, 9, 35, 64}, true));
   cases.push_back(product_case(F32, {0, 2, 3, 4, 8}, true));
   cases.push_back(combine_case(1, 3, 50, 8, true));
   cases.push_back(combine_case(3, 2, 16, 8, false));

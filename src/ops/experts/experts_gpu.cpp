@@ -1,6 +1,7 @@
 #include "ops/experts/experts_gpu.h"
 
 #include "base/text.h"
+#include "ops/geglu/geglu_forms.h"
 #include "ops/matmul/product_kernels.h"
 
 namespace rullama {
@@ -58,48 +59,72 @@ Result<Groups> record_groups(GpuCall& call, const GpuView& ids, std::uint32_t ex
   return Groups{tiles, *groups};
 }
 
-}  // namespace
+// y = x w^T of pairs, by tiles; nothing if their kernels have no gated form and it is needed.
+Result<bool> record_by_tiles(GpuCall& call, const GpuView& y, ProductParams params, bool gated) {
+  const GpuView &x = call.in[0], &w = call.in[1], &ids = call.in[2];
+  auto inputs = record_tile_inputs(call, x, w, false, 0, params.n);
+  if (!inputs) return failed(inputs);
+  if (gated && inputs->form != RowInputs::Form::halves) return false;
+  auto groups = record_groups(call, ids, params.experts);
+  if (!groups) return failed(groups);
+  params.w = weight_params(w, w.parts[0]);
+  params.tiles = groups->tiles;
+  const ProductBuffers buffers{.x = x, .w = w, .y = y, .ids = &groups->view, .gated = gated};
+  if (auto ok = record_tiles(call, buffers, w.parts[0], params, *inputs, false, false); !ok) return failed(ok);
+  return true;
+}
 
-Result<> record_expert_product(GpuCall& call, bool backward) {
-  const GpuView &x = call.in[0], &w = call.in[1], &ids = call.in[2], &y = call.out[0];
-  if (y.shape().elements() == 0) return {};
-  const auto slots = static_cast<std::uint32_t>(ids.shape()[1]), n = static_cast<std::uint32_t>(w.shape()[1]);
-  const bool shared = (backward ? y : x).shape().rank() == 2;
-  ProductParams params;
-  params.m = static_cast<std::uint32_t>(y.shape().rows());
-  params.n = static_cast<std::uint32_t>(y.shape().back());
-  params.rows = n;
-  params.x_stride = static_cast<std::uint32_t>(x.shape().back());
-  params.experts = static_cast<std::uint32_t>(w.shape()[0]);
-  params.share = shared ? slots : 1;
-  const bool tiles = !backward && w.parts.size() == 1 && params.experts > 0 && params.experts <= kMaxExperts &&
-                     forward_kernel(call.caps, params.m / params.experts) == ForwardKernel::tiles;
-  if (tiles) {
-    auto inputs = record_tile_inputs(call, x, w, false, 0, n);
-    if (!inputs) return failed(inputs);
-    auto groups = record_groups(call, ids, params.experts);
-    if (!groups) return failed(groups);
-    params.w = weight_params(w, w.parts[0]);
-    params.tiles = groups->tiles;
-    return record_tiles(call, {.x = x, .w = w, .y = y, .ids = &groups->view}, w.parts[0], params, *inputs, false,
-                        false);
-  }
-  RowInputs inputs;
-  if (!backward) {
-    auto made = record_inputs(call, x, w.desc.dtype, rows_shape(call.caps, params.n, w.shape().back(), 1));
-    if (!made) return failed(made);
-    inputs = *made;
-  }
-  const ProductBuffers buffers{x, w, y, nullptr, &ids};
+// Whether that was done.
+Result<bool> record_forward(GpuCall& call, const GpuView& y, ProductParams params, bool gated) {
+  const GpuView &x = call.in[0], &w = call.in[1], &ids = call.in[2];
+  if (gated && w.parts.size() > 1) return false;  // gate and factor may lie in different ones
+  if (w.parts.size() == 1 && params.experts > 0 && params.experts <= kMaxExperts &&
+      forward_kernel(call.caps, params.m / params.experts) == ForwardKernel::tiles)
+    return record_by_tiles(call, y, params, gated);
+  auto inputs = record_inputs(call, x, w.desc.dtype, rows_shape(call.caps, params.n, w.shape().back(), 1));
+  if (!inputs) return failed(inputs);
   for (const GpuPart& part : w.parts) {
     params.w = weight_params(w, part);
     params.part = static_cast<std::uint32_t>(part.row0);
-    params.plus = backward && part.row0 > 0 ? 2 : 0;
-    auto ok = backward ? record_columns(call, buffers, part, params, false)
-                       : record_rows(call, buffers, part, params, inputs);
-    if (!ok) return ok;
+    const ProductBuffers buffers{.x = x, .w = w, .y = y, .ids = &ids, .gated = gated};
+    if (auto ok = record_rows(call, buffers, part, params, *inputs); !ok) return failed(ok);
   }
-  return {};
+  return true;
+}
+
+}  // namespace
+
+Result<> record_expert_product(GpuCall& call, ExpertForm form) {
+  const GpuView &x = call.in[0], &w = call.in[1], &ids = call.in[2], &y = call.out[0];
+  if (y.shape().elements() == 0) return {};
+  const auto slots = static_cast<std::uint32_t>(ids.shape()[1]);
+  const bool transposed = form == ExpertForm::transposed, gated = form == ExpertForm::gated,
+             shared = (transposed ? y : x).shape().rank() == 2;
+  ProductParams params;
+  params.m = static_cast<std::uint32_t>(y.shape().rows());
+  params.n = static_cast<std::uint32_t>(y.shape().back());
+  params.rows = static_cast<std::uint32_t>(w.shape()[1]);
+  params.x_stride = static_cast<std::uint32_t>(x.shape().back());
+  params.experts = static_cast<std::uint32_t>(w.shape()[0]);
+  params.share = shared ? slots : 1;
+  if (transposed) {
+    const ProductBuffers buffers{.x = x, .w = w, .y = y, .ids = &ids};
+    for (const GpuPart& part : w.parts) {
+      params.w = weight_params(w, part);
+      params.part = static_cast<std::uint32_t>(part.row0);
+      params.plus = part.row0 > 0 ? 2 : 0;
+      if (auto ok = record_columns(call, buffers, part, params, false); !ok) return ok;
+    }
+    return {};
+  }
+  auto done = record_forward(call, y, params, gated);
+  if (!done) return failed(done);
+  if (*done) return {};
+  auto halves = call.scratch(3, TensorDesc{DType::F32, {params.m, params.rows}});
+  if (!halves) return failed(halves);
+  params.n = params.rows;
+  if (auto made = record_forward(call, *halves, params, false); !made) return failed(made);
+  return record_geglu_halves(call, *halves, y);
 }
 
 Result<> record_expert_combine(GpuCall& call, bool scaled, bool backward) {

@@ -94,7 +94,7 @@ fn main(@builtin(workgroup_id) group: vec3u, @builtin(num_workgroups) groups: ve
   let index = (group.x + group.y * groups.x) / p.splits;
   let rows = tile_rows(index % p.tiles, M);
   let n0 = (index / p.tiles) * (N / PRODUCTS);
-  let columns = select(p.rows, p.n, TRANSPOSED);
+  let columns = select(p.rows, p.n, TRANSPOSED || GATED);
   let terms = select(select(p.w.columns, p.rows, TRANSPOSED), 0u, rows.none);
   if (n0 >= columns || rows.first >= rows.end) {
     return;

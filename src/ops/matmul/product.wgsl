@@ -16,7 +16,7 @@ struct Params {
   scale: f32,
   plus: u32,      // 0: nothing is added; 1: `plus`; 2: what y holds, the sum over earlier parts
   tiles: u32,     // of the dimension that is counted first
-  // experts: y[pair] = w[ids[pair]] x[pair / share]
+  // experts: y[pair] = w[ids[pair]] x[pair / share]; each has `rows` rows of w
   experts: u32,
   share: u32,     // pairs that read one row of x
   part: u32,      // row of the whole w at which this part begins

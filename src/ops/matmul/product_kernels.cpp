@@ -154,8 +154,8 @@ Result<> record_rows(GpuCall& call, const ProductBuffers& b, const GpuPart& part
     return text.file("ops/matmul/lanes_shared.wgsl");
   };
   const std::string key =
-      cat(experts    ? "expert_rows_"
-          : b.gated  ? "gated_rows_"
+      cat(experts ? "expert_" : "",
+          b.gated    ? "gated_rows_"
           : b.factor ? "gelu_rows_"
                      : "matmul_rows_",
           weight_key(w), form_key(inputs, params.w.blocks), b.step && b.step->w_next ? "_next" : "",
@@ -228,7 +228,7 @@ Result<> dispatch_splits(GpuCall& call, std::string_view key, const auto& source
 Result<> record_matrix(GpuCall& call, const ProductBuffers& b, const GpuPart& part, ProductParams params,
                        const RowInputs& inputs, bool transposed) {
   // With long runs of terms the larger tiles pay, however few: their sums are done in parts.
-  const std::uint64_t across = pieces(transposed ? params.n : params.rows, b.gated ? 64 : 128),
+  const std::uint64_t across = pieces(transposed || b.gated ? params.n : params.rows, b.gated ? 64 : 128),
                       large = pieces(params.m, 128) * across;
   const std::uint32_t terms = transposed ? params.rows : params.w.columns;
   params.splits = splits_for(b, large, 2 * kBusy, terms, 128);
@@ -292,7 +292,7 @@ Result<> record_tiles(GpuCall& call, const ProductBuffers& b, const GpuPart& par
         .constant("TRANSPOSED", transposed)
         .constant("X_TRANSPOSED", x_transposed);
   };
-  const std::string key = cat(b.ids ? "expert_tiles_" : "matmul_tiles_", weight_key(b.w.desc),
+  const std::string key = cat(b.ids ? "expert_" : "", "matmul_tiles_", weight_key(b.w.desc),
                               x_transposed ? "_outer"
                               : transposed ? "_t"
                                            : "",

@@ -35,7 +35,7 @@ struct Place {
 fn place(batch: u32, j: u32) -> Place {
   if (EXPERTS) {
     let id = ids[batch];
-    let row = id * p.n + j - p.part;
+    let row = id * p.rows + j - p.part;
     let here = select((row < p.w.rows), p.part == 0u, id >= p.experts);
     return Place(row, batch * p.n + j, here && j < p.n);
   }

@@ -11,7 +11,7 @@ struct TileRows {
 fn tile_rows(tile: u32, size: u32) -> TileRows {
   if (EXPERTS) {
     let expert = ids[tile * 3u];
-    return TileRows(ids[tile * 3u + 1u], ids[tile * 3u + 2u], expert * p.n, expert >= p.experts);
+    return TileRows(ids[tile * 3u + 1u], ids[tile * 3u + 2u], expert * p.rows, expert >= p.experts);
   }
   return TileRows(tile * size, p.m, p.row0, false);
 }
