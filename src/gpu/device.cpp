@@ -269,8 +269,13 @@ Result<const Kernel*> Device::make_kernel(std::string_view key, const std::strin
   if (!handle)
     return fail(ErrorCode::device,
                 cat("kernel ", key, " was refused by ", capabilities_.name, ": ", explain(take_error(handle_), wgsl)));
-  std::unique_ptr<Kernel> kernel(new Kernel(this, handle, std::string(key)));
+  std::unique_ptr<Kernel> kernel(new Kernel(this, handle, std::string(key), std::hash<std::string>()(wgsl)));
   return impl_->kernels.emplace(std::string(key), std::move(kernel)).first->second.get();
+}
+
+Result<const Kernel*> Device::same_text(const Kernel& kernel, const std::string& wgsl) {
+  if (std::hash<std::string>()(wgsl) == kernel.text_) return &kernel;
+  return fail(cat("kernel ", kernel.name_, " is the key of two texts"));
 }
 
 std::size_t Device::kernel_count() const { return impl_->kernels.size(); }

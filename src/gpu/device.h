@@ -69,11 +69,12 @@ class Kernel {
  private:
   friend class Device;
   friend class CommandList;
-  Kernel(Device* device, host::Handle handle, std::string name)
-      : device_(device), handle_(handle), name_(std::move(name)) {}
+  Kernel(Device* device, host::Handle handle, std::string name, std::size_t text)
+      : device_(device), handle_(handle), name_(std::move(name)), text_(text) {}
   Device* device_;
   host::Handle handle_;
   std::string name_;
+  std::size_t text_;  // a hash of it
 };
 
 class Device : public std::enable_shared_from_this<Device> {
@@ -93,6 +94,9 @@ class Device : public std::enable_shared_from_this<Device> {
     rewrite_ = std::move(rewrite);
   }
 
+  // Each use of a kernel is then checked to be of the text that its key stood for at first: for tests.
+  void check_keys() { checks_keys_ = true; }
+
   // Usable as storage, and as source and target of copies.
   [[nodiscard]] Result<Buffer> buffer(std::uint64_t bytes, std::string_view what);
   [[nodiscard]] Result<Buffer> uniform_buffer(std::uint64_t bytes);
@@ -109,8 +113,10 @@ class Device : public std::enable_shared_from_this<Device> {
   // when the key is new.
   template <class Source>
   [[nodiscard]] Result<const Kernel*> kernel(std::string_view key, Source&& source) {
-    if (const Kernel* known = find_kernel(key)) return known;
-    return make_kernel(key, rewrite_ ? rewrite_(source()) : source());
+    const Kernel* known = find_kernel(key);
+    if (known && !checks_keys_) return known;
+    const std::string wgsl = rewrite_ ? rewrite_(source()) : source();
+    return known ? same_text(*known, wgsl) : make_kernel(key, wgsl);
   }
 
   // Commands submitted since something was last waited for. Drivers keep memory for each, so a list that would make
@@ -129,6 +135,7 @@ class Device : public std::enable_shared_from_this<Device> {
   explicit Device(host::Handle handle);
   [[nodiscard]] const Kernel* find_kernel(std::string_view key) const;
   [[nodiscard]] Result<const Kernel*> make_kernel(std::string_view key, const std::string& wgsl);
+  [[nodiscard]] static Result<const Kernel*> same_text(const Kernel& kernel, const std::string& wgsl);
   [[nodiscard]] Result<Buffer> make_buffer(std::uint64_t bytes, std::uint32_t usage, std::string_view what);
   [[nodiscard]] Result<> check(std::string_view doing);  // takes the pending error, if any
 
@@ -136,6 +143,7 @@ class Device : public std::enable_shared_from_this<Device> {
   host::Handle handle_;
   Capabilities capabilities_;
   Rewrite rewrite_;
+  bool checks_keys_ = false;
   std::uint64_t allocated_ = 0;
   std::size_t unfinished_ = 0;
   std::unique_ptr<Impl> impl_;  // the kernels by key

@@ -82,6 +82,17 @@ TEST_F(DeviceTest, CapabilitiesAreFilledIn) {
   EXPECT_TRUE(c.kind == "cpu" || c.kind == "discrete" || c.kind == "integrated" || c.kind == "unknown") << c.kind;
 }
 
+TEST_F(DeviceTest, AKeyOfTwoTextsIsFoundWhereThatIsAskedFor) {
+  const Kernel* first = &add_scaled();
+  const auto other = [&] { return device_->kernel("add_scaled", [] { return std::string("another text"); }); };
+  EXPECT_EQ(*other(), first);
+  device_->check_keys();
+  EXPECT_EQ(&add_scaled(), first);
+  const auto refused = other();
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().message, "kernel add_scaled is the key of two texts");
+}
+
 TEST_F(DeviceTest, ParametersBelongToTheDispatch) {
   const Buffer x = buffer({1, 2, 3, 4, 5}), y = buffer({0, 0, 0, 0, 0});
   CommandList list(device_);

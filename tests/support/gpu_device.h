@@ -13,7 +13,10 @@ namespace rullama::test {
 // Null where the machine has no GPU driver at all; RULLAMA_TEST_NO_GPU then says that this is accepted.
 inline std::shared_ptr<gpu::Device> open_gpu_device() {
   auto device = gpu::Device::open("");
-  if (device) return *device;
+  if (device) {
+    (*device)->check_keys();
+    return *device;
+  }
   EXPECT_TRUE(std::getenv("RULLAMA_TEST_NO_GPU")) << device.error().message;
   return nullptr;
 }

@@ -244,9 +244,7 @@ Result<> record_matrix(GpuCall& call, const ProductBuffers& b, const GpuPart& pa
         .constant("MT", mt)
         .constant("X_QUADS", 2 * mt);
   };
-  const std::string key = cat(b.ids     ? "expert_matrix_"
-                              : b.gated ? "gated_matrix_"
-                                        : "matmul_matrix_",
+  const std::string key = cat(b.ids ? "expert_" : "", b.gated ? "gated_matrix_" : "matmul_matrix_",
                               weight_key(b.w.desc), transposed ? "_t_" : "_", mt);
   return dispatch_splits(call, key, source, b, part, params, inputs, params.tiles * across, transposed);
 }
