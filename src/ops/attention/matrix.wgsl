@@ -6,7 +6,7 @@
 // was known when they began, until a score exceeds it by RISE: then all sums go through workgroup memory, which is rare.
 //
 // Loops over matrices are written out (gpu/wgsl.h). From the host: D, the width of a head; SUBGROUPS; ROWS; COLS;
-// HALF_TILE, half of a tile of queries and keys or values; SPLIT. What a subgroup has of the scores is SM x SN
+// TILE, fours of a tile of queries and keys, or of V_KEYS values; SPLIT. What a subgroup has of the scores is SM x SN
 // matrices, and of the sums OM x ON of them; a thread loads Q_LOADS, K_LOADS and V_LOADS eights of halves.
 
 const THREADS = 32u * SUBGROUPS;
