@@ -59,8 +59,8 @@ Result<Groups> record_groups(GpuCall& call, const GpuView& ids, std::uint32_t ex
   return Groups{tiles, *groups};
 }
 
-// y = x w^T of pairs, by tiles; nothing if their kernels have no gated form and it is needed.
-Result<bool> record_by_tiles(GpuCall& call, const GpuView& y, ProductParams params, bool gated) {
+// y = w[id] x of each pair, by tiles. False, and nothing recorded, if tiles of that kind have no gated form.
+Result<bool> record_pairs_by_tiles(GpuCall& call, const GpuView& y, ProductParams params, bool gated) {
   const GpuView &x = call.in[0], &w = call.in[1], &ids = call.in[2];
   auto inputs = record_tile_inputs(call, x, w, false, 0, params.n);
   if (!inputs) return failed(inputs);
@@ -74,13 +74,13 @@ Result<bool> record_by_tiles(GpuCall& call, const GpuView& y, ProductParams para
   return true;
 }
 
-// Whether that was done.
-Result<bool> record_forward(GpuCall& call, const GpuView& y, ProductParams params, bool gated) {
+// The same by the kernels that suit. False if that cannot be gated.
+Result<bool> record_pairs(GpuCall& call, const GpuView& y, ProductParams params, bool gated) {
   const GpuView &x = call.in[0], &w = call.in[1], &ids = call.in[2];
   if (gated && w.parts.size() > 1) return false;  // gate and factor may lie in different ones
   if (w.parts.size() == 1 && params.experts > 0 && params.experts <= kMaxExperts &&
       forward_kernel(call.caps, params.m / params.experts) == ForwardKernel::tiles)
-    return record_by_tiles(call, y, params, gated);
+    return record_pairs_by_tiles(call, y, params, gated);
   auto inputs = record_inputs(call, x, w.desc.dtype, rows_shape(call.caps, params.n, w.shape().back(), 1));
   if (!inputs) return failed(inputs);
   for (const GpuPart& part : w.parts) {
@@ -117,13 +117,13 @@ Result<> record_expert_product(GpuCall& call, ExpertForm form) {
     }
     return {};
   }
-  auto done = record_forward(call, y, params, gated);
+  auto done = record_pairs(call, y, params, gated);
   if (!done) return failed(done);
   if (*done) return {};
   auto halves = call.scratch(3, TensorDesc{DType::F32, {params.m, params.rows}});
   if (!halves) return failed(halves);
   params.n = params.rows;
-  if (auto made = record_forward(call, *halves, params, false); !made) return failed(made);
+  if (auto made = record_pairs(call, *halves, params, false); !made) return failed(made);
   return record_geglu_halves(call, *halves, y);
 }
 

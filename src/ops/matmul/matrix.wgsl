@@ -3,8 +3,9 @@
 // Workgroup memory and registers are kept few: they decide how many workgroups a processor takes, and those hide each
 // other's waiting. Reading a step ahead, or two steps in workgroup memory, brought nothing more.
 //
-// The rows of a tile are those of tile_rows.wgsl. Loops over matrices are written out (gpu/wgsl.h): an array of them that a loop indexes lies in memory instead of
-// registers, which took three times as long. From the host: MT, X_QUADS, TRANSPOSED, GATED.
+// Loops over matrices are written out (gpu/wgsl.h): an array of them that a loop indexes lies in memory instead of
+// registers, which took three times as long. The rows of a tile are those of tile_rows.wgsl. From the host: MT, X_QUADS,
+// TRANSPOSED, GATED.
 //
 // GATED: y = gelu(gate) * up, where the rows of `up` follow those of `gate` in w. A tile is then 64 columns of y: sixteen
 // rows of the gate beside the same sixteen of up, so that a subgroup has both products of what it writes.
