@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/text.h"
 #include "ops/differentiate.h"
 
 namespace rullama {
@@ -90,7 +91,13 @@ Result<std::unique_ptr<ReadyCase>> build_case(const OpCase& c, Backend& backend,
                                               Random& random, bool derivative) {
   auto ready = std::make_unique<ReadyCase>();
   Graph& graph = ready->graph;
-  for (const CaseInput& input : c.inputs) ready->bytes.push_back(fill(input, filling, random));
+  for (const CaseInput& input : c.inputs) {
+    const DTypeInfo& type = info(input.desc.dtype);
+    if (input.desc.shape.back() % type.block_elements != 0)
+      return fail(
+          cat(input.name, " is ", input.desc.str(), ", whose rows are no whole blocks of ", type.block_elements));
+    ready->bytes.push_back(fill(input, filling, random));
+  }
   auto weights = load_weights(c, backend, ready->bytes);
   if (!weights) return failed(weights);
   for (std::size_t i = 0; i < c.inputs.size(); i++) {

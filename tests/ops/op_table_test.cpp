@@ -173,6 +173,19 @@ class Refusal : public testing::Test {
 };
 
 // Tensors beyond WebGPU's guaranteed 128 MiB a binding, where the device takes them: a weight and activations.
+// Those that are no tests too: they are encoded before an op sees their shapes.
+TEST(Cases, RowsAreWholeBlocks) {
+  for (const OpCase& c : op_cases())
+    for (const CaseInput& input : c.inputs)
+      EXPECT_EQ(input.desc.shape.back() % info(input.desc.dtype).block_elements, 0u)
+          << c.op << " " << c.format << " " << c.shape << ": " << input.name << " is " << input.desc.str();
+  OpCase broken;
+  broken.inputs = {{"w", {DType::Q4_K, {3, 640}}, Fill::normal()}};
+  const auto refused = run_case(broken, cpu(), Precision::exact, false);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().message, "w is Q4_K [3, 640], whose rows are no whole blocks of 256");
+}
+
 TEST(LargeTensor, ProductAndScale) {
   if (!gpu().backend) GTEST_SKIP() << "no GPU driver";
   constexpr std::uint64_t columns = 1024, rows = 34816;  // 136 MiB
