@@ -162,8 +162,13 @@ void add_bench(CLI::App& app, Task& task) {
   CLI::App* ops = add_bench_ops(command, task);
   CLI::App* train = add_bench_train(command, task);
   command->get_option("MODEL")->required(false);  // a required argument would take "ops" and "train" for itself
-  command->callback([&task, options, ops, train] {
-    if (ops->parsed() || train->parsed()) return;
+  command->callback([&task, command, options, ops, train] {
+    if (const CLI::App* form = ops->parsed() ? ops : train; form->parsed()) {
+      for (const CLI::Option* given : command->get_options())
+        if (given->count())
+          throw CLI::ValidationError(given->get_name(), cat("belongs behind `bench ", form->get_name(), "`"));
+      return;
+    }
     if (options->model.model.empty()) throw CLI::RequiredError("MODEL");
     const std::uint32_t context = options->model.context, needed = options->prompt + options->decode;
     if (context && context < needed)

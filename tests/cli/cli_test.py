@@ -162,6 +162,11 @@ class Commands(Case):
         self.assertGreater(made["decode_tps"], 0)
         self.refused("bench", GEMMA3, *CPU, "-p", "999999", names=["--prompt-tokens 999999", "positions"])
 
+    def test_bench_options_before_ops_and_train_are_not_lost(self):
+        self.refused("bench", *CPU, "ops", "average_pool", code=2, names=["--device", "`bench ops`"])
+        self.refused("bench", "-p", "4", "train", GEMMA3, code=2, names=["--prompt-tokens", "`bench train`"])
+        self.refused("bench", GEMMA3, "ops", code=2, names=["MODEL", "`bench ops`"])
+
     def test_bench_of_ops(self):
         listed = json.loads(self.rullama("bench", "ops", "--list", "--json").stdout)
         self.assertEqual({key for row in listed for key in row}, {"op", "format", "shape"})
