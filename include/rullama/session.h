@@ -28,7 +28,7 @@ enum class FinishReason : std::uint8_t {
   stop,       // an end-of-turn token or a stop string
   length,     // max_tokens
   context,    // the context is full
-  cancelled,  // on_text returned false
+  cancelled,  // on_text returned false, or cancelled true
 };
 [[nodiscard]] std::string_view name(FinishReason reason);
 
@@ -41,7 +41,7 @@ struct GenerateOptions {
   bool show_special = false;           // control tokens appear in the text
   // Receives valid UTF-8 as it comes, never half a character. Returning false stops.
   std::function<bool(std::string_view text)> on_text = {};
-  // Asked before each step; returning true stops.
+  // Asked before each batch of the prompt and each token of the answer; returning true stops.
   std::function<bool()> cancelled = {};
 };
 

@@ -31,12 +31,10 @@ class Generator {
 
   Result<Generation> run(std::span<const Token> prompt) {
     out_.prompt_tokens = static_cast<std::uint32_t>(prompt.size());
-    if (auto ok = read_prompt(prompt); !ok) return failed(ok);
-    for (;;) {
-      auto more = step();
-      if (!more) return failed(more);
-      if (!*more) break;
-    }
+    Result<bool> more = read_prompt(prompt);
+    while (more && *more) more = step();
+    if (!more && more.error().code == ErrorCode::cancelled) more = finish(FinishReason::cancelled);
+    if (!more) return failed(more);
     if (!stops_.stopped() && out_.finish != FinishReason::cancelled) {
       emit(stops_.push(decoder_.finish()));
       emit(stops_.finish());
@@ -45,11 +43,11 @@ class Generator {
   }
 
  private:
-  Result<> read_prompt(std::span<const Token> prompt) {
+  Result<bool> read_prompt(std::span<const Token> prompt) {
     const double start = rullama_host_now();
     const std::size_t kept = s_.sequence->common_prefix(prompt);
     const bool known = kept == prompt.size() && kept == s_.sequence->tokens().size() && s_.sequence->has_logits();
-    if (auto ok = s_.sequence->set(prompt, best_); !ok) return ok;
+    if (auto ok = s_.sequence->set(prompt, best_, o_.cancelled); !ok) return failed(ok);
     if (ranked()) {
       if (auto best = s_.sequence->best_logits(best_); !best) return failed(best);
     } else if (auto logits = s_.sequence->logits(); !logits) {
@@ -58,7 +56,7 @@ class Generator {
     out_.timings.prompt_seconds = rullama_host_now() - start;
     out_.timings.prompt_tokens = static_cast<std::uint32_t>(std::max<std::size_t>(prompt.size() - kept, known ? 0 : 1));
     for (const Token id : prompt) sampler_.accept(id);
-    return {};
+    return true;
   }
 
   Result<bool> finish(FinishReason reason) {
@@ -110,7 +108,7 @@ class Generator {
       // keep the first token (BOS) and the newer half
       std::vector<Token> kept(sequence.tokens().begin(), sequence.tokens().end());
       kept.erase(kept.begin() + 1, kept.begin() + 1 + static_cast<std::ptrdiff_t>(kept.size() / 2));
-      if (auto ok = sequence.set(kept, best_); !ok) return failed(ok);
+      if (auto ok = sequence.set(kept, best_, o_.cancelled); !ok) return failed(ok);
     }
     const Token id = *pending_;
     // the token after this one is drawn soon, and the one after that only if the answer may be so long

@@ -9,7 +9,6 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
-#include "host/host.h"
 #include "host/native/file_writer.h"
 
 namespace rullama::cli {
@@ -41,21 +40,19 @@ Result<> check_prompt_cache(const std::string& path) {
 }
 
 // Brings a kept prompt back, evaluates what is new of it and keeps the result. Returns what that took.
-Result<Timings> use_prompt_cache(const std::string& path, std::span<const Token> prompt, Session& session) {
+Result<Timings> use_prompt_cache(const std::string& path, std::span<const Token> prompt, Session& session,
+                                 const std::function<bool()>& cancelled) {
   std::error_code failed_to_look;
   if (std::filesystem::exists(path, failed_to_look))
     if (auto ok = session.restore(path); !ok) return failed(ok);
-  const auto known = session.tokens();
-  const auto same = static_cast<std::uint32_t>(std::ranges::mismatch(known, prompt).in2 - prompt.begin());
-  if (same == known.size() && same == prompt.size()) return {};
-  const double start = host::rullama_host_now();
-  if (auto ok = session.set(prompt); !ok) return failed(ok);
-  if (auto logits = session.logits(); !logits) return failed(logits);
-  Timings took;
-  took.prompt_seconds = host::rullama_host_now() - start;
-  took.prompt_tokens = std::max(static_cast<std::uint32_t>(prompt.size()) - same, 1u);
+  if (std::ranges::equal(session.tokens(), prompt)) return {};
+  GenerateOptions how{.max_tokens = 0, .cancelled = cancelled};
+  how.sampling.top_k = 0;  // all logits, so that the file has what any choice is made from
+  const auto evaluated = session.generate(prompt, how);
+  if (!evaluated) return std::unexpected(evaluated.error());
+  if (evaluated->finish == FinishReason::cancelled) return evaluated->timings;
   if (auto ok = session.save(path); !ok) return failed(ok);
-  return took;
+  return evaluated->timings;
 }
 
 Json to_json(const Generation& g, const Answer& answer, const LoadedModel& loaded, const Sampling& sampling) {
@@ -92,8 +89,9 @@ Result<> answer_once(const RunOptions& o, const LoadedModel& loaded, Session& se
   const auto prompt = make_prompt(loaded, o.prompt, text);
   if (!prompt) return std::unexpected(prompt.error());
   const InterruptScope interrupt;
+  const auto cancelled = [&interrupt] { return interrupt.interrupted(); };
   const auto kept =
-      o.prompt_cache.empty() ? Result<Timings>() : use_prompt_cache(o.prompt_cache, prompt->tokens, session);
+      o.prompt_cache.empty() ? Result<Timings>() : use_prompt_cache(o.prompt_cache, prompt->tokens, session, cancelled);
   if (!kept) return std::unexpected(kept.error());
 
   GenerateOptions how = generate_options(o, loaded);
@@ -103,7 +101,7 @@ Result<> answer_once(const RunOptions& o, const LoadedModel& loaded, Session& se
     view.push(piece);
     return true;
   };
-  how.cancelled = [&interrupt] { return interrupt.interrupted(); };
+  how.cancelled = cancelled;
   auto generation = session.generate(prompt->tokens, how);
   if (!generation) return failed(generation);
   generation->timings.prompt_seconds += kept->prompt_seconds;

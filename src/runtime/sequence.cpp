@@ -50,9 +50,10 @@ void Sequence::note_written(std::uint32_t written) {
   }
 }
 
-Result<> Sequence::evaluate(std::uint32_t best, const std::optional<Draws>& draws) {
+Result<> Sequence::evaluate(std::uint32_t best, const std::optional<Draws>& draws, const Cancelled& cancelled) {
   const auto total = static_cast<std::uint32_t>(tokens_.size());
   while (evaluated_ < total) {
+    if (cancelled && cancelled()) return fail(ErrorCode::cancelled, "the evaluation of tokens was cancelled");
     const std::uint32_t n = std::min(total - evaluated_, cache().batch);
     const bool last = evaluated_ + n == total;
     const auto ids = std::span(tokens_).subspan(evaluated_, n);
@@ -93,13 +94,14 @@ Result<> Sequence::evaluate_rows(std::uint32_t from, const RowSink& row) {
   return {};
 }
 
-Result<> Sequence::append(std::span<const Token> ids, std::uint32_t best, const std::optional<Draws>& draws) {
+Result<> Sequence::append(std::span<const Token> ids, std::uint32_t best, const std::optional<Draws>& draws,
+                          const Cancelled& cancelled) {
   if (ids.empty()) return {};
   if (auto ok = check_ids(ids); !ok) return ok;
   if (auto ok = check_room(ids.size()); !ok) return ok;
   const auto before = static_cast<std::uint32_t>(tokens_.size());
   tokens_.insert(tokens_.end(), ids.begin(), ids.end());
-  auto ok = evaluate(best, draws);
+  auto ok = evaluate(best, draws, cancelled);
   if (!ok) truncate(before);
   return ok;
 }
@@ -163,14 +165,14 @@ std::size_t Sequence::common_prefix(std::span<const Token> ids) const {
   return n;
 }
 
-Result<> Sequence::set(std::span<const Token> ids, std::uint32_t best) {
+Result<> Sequence::set(std::span<const Token> ids, std::uint32_t best, const Cancelled& cancelled) {
   if (auto ok = check_ids(ids); !ok) return ok;
   const std::size_t common = common_prefix(ids);
   if (ids.size() > context())
     return fail(ErrorCode::out_of_memory, cat("the prompt has ", ids.size(), " tokens and the context ", context(),
                                               "; use a larger --ctx-size or a shorter prompt"));
   truncate(static_cast<std::uint32_t>(common));
-  return append(ids.subspan(common), best);
+  return append(ids.subspan(common), best, {}, cancelled);
 }
 
 // --- files: a header, the tokens, each layer's k and v rows in position order for the positions that the writer still

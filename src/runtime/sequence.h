@@ -15,6 +15,8 @@ namespace rullama {
 
 // Receives the bytes of a file in order.
 using Emit = std::function<Result<>(std::span<const std::byte>)>;
+// Asked before each batch of tokens; returning true gives up with ErrorCode::cancelled.
+using Cancelled = std::function<bool()>;
 using RowSink = std::function<bool(std::uint32_t position, std::span<const float> logits)>;
 
 class Sequence {
@@ -30,7 +32,7 @@ class Sequence {
   // Appends and evaluates. On an error (also a full context, refused before anything is done) the tokens stay as they
   // were. `best`: only so many of the best logits are fetched from the device; 0: all. `draws`: see Runner::run_best.
   [[nodiscard]] Result<> append(std::span<const Token> ids, std::uint32_t best = 0,
-                                const std::optional<Draws>& draws = {});
+                                const std::optional<Draws>& draws = {}, const Cancelled& cancelled = {});
   // The same with the logits of every row; `row` returns false to stop early (what is evaluated then stays).
   [[nodiscard]] Result<> append(std::span<const Token> ids, const RowSink& row);
   // Logits after the last token.
@@ -43,7 +45,7 @@ class Sequence {
   // How many leading tokens of `ids` the sequence already holds.
   [[nodiscard]] std::size_t common_prefix(std::span<const Token> ids) const;
   // Holds exactly `ids` afterwards, evaluating only what differs.
-  [[nodiscard]] Result<> set(std::span<const Token> ids, std::uint32_t best = 0);
+  [[nodiscard]] Result<> set(std::span<const Token> ids, std::uint32_t best = 0, const Cancelled& cancelled = {});
 
   // Adds these to the model. The tokens stay; what was computed of them is computed again.
   void set_adapters(std::vector<ActiveAdapter> adapters);
@@ -63,7 +65,8 @@ class Sequence {
   [[nodiscard]] Result<> check_room(std::size_t more) const;
   [[nodiscard]] Result<> check_ids(std::span<const Token> ids) const;
   // Evaluates everything that the cache does not hold yet.
-  [[nodiscard]] Result<> evaluate(std::uint32_t best, const std::optional<Draws>& draws = {});
+  [[nodiscard]] Result<> evaluate(std::uint32_t best, const std::optional<Draws>& draws = {},
+                                  const Cancelled& cancelled = {});
   // Evaluates the last token again if all are evaluated: its logits were not kept.
   [[nodiscard]] Result<> evaluate_last(std::uint32_t best);
   [[nodiscard]] Result<> evaluate_rows(std::uint32_t from, const RowSink& row);

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "rullama/model.h"
+#include "rullama/session.h"
 #include "support/golden.h"
 #include "support/model.h"
 
@@ -511,6 +513,35 @@ TEST(Sequence, ErrorsOfARowGivenUpAreTold) {
   const auto more = some_tokens(5, model->config.vocab);
   told("other tokens", [&] { return sequence->append(more); });
   told("a file", [&] { return sequence->restore(MemorySource("file", file)); });
+}
+
+// A prompt is given up between two of its batches; the session goes on as if it had not been asked.
+TEST(Session, APromptIsCancelledBetweenItsBatches) {
+  const auto model = Model::load(data_path("models/g3-270m.q8_0.gguf"), {.device = "cpu"});
+  ASSERT_TRUE(model.has_value()) << model.error().message;
+  const auto prompt = some_tokens(60, model->info().vocab);
+  const auto answer = [&](Session& session, std::span<const Token> to, int batches, bool slide = false) {
+    GenerateOptions how{.max_tokens = 70, .ignore_eos = true, .slide = slide};
+    how.sampling.temperature = 0;
+    how.cancelled = [&batches] { return batches-- == 0; };
+    auto made = session.generate(to, how);
+    EXPECT_TRUE(made.has_value()) << made.error().message;
+    return made ? std::move(*made) : Generation{};
+  };
+  const SessionOptions options{.context = 64, .batch = 8, .exact = true};
+  auto session = model->session(options), fresh = model->session(options);
+  ASSERT_TRUE(session.has_value() && fresh.has_value());
+  must(session->append(std::span(prompt).first(5)));
+  const Generation none = answer(*session, prompt, 3);
+  EXPECT_EQ(none.finish, FinishReason::cancelled);
+  EXPECT_TRUE(none.tokens.empty()) << none.tokens.size() << " tokens after 3 of 7 batches";
+  EXPECT_TRUE(std::ranges::equal(session->tokens(), std::span(prompt).first(5)));
+  const Generation all = answer(*fresh, prompt, -1);
+  EXPECT_EQ(answer(*session, prompt, -1).tokens, all.tokens);
+  // 8 batches of 60 tokens, 6 steps up to the one that finds no room, and one batch of what sliding evaluates again
+  const Generation slid = answer(*fresh, std::vector(prompt.rbegin(), prompt.rend()), 8 + 6 + 1, true);
+  EXPECT_EQ(slid.finish, FinishReason::cancelled);
+  EXPECT_EQ(slid.tokens.size(), 5u);
 }
 
 TEST_P(SequenceTest, HalfPrecisionCacheStaysClose) {
