@@ -1,5 +1,6 @@
 #include "runtime/load.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "base/text.h"
@@ -30,6 +31,23 @@ Result<Tokenizer> tokenizer_of(const Gguf& file, std::optional<std::uint32_t> ro
   return Tokenizer::create(std::move(*vocabulary));
 }
 
+// Of samples of each tensor: models of one shape, as before and after a training, differ nearly everywhere, and to read
+// all of a large file takes long.
+Result<std::uint64_t> content_hash(const Gguf& file) {
+  constexpr std::uint64_t kSamples = 4, kBytes = 256;
+  std::uint64_t h = 1469598103934665603ull;  // FNV-1a
+  std::vector<std::byte> sample;
+  for (const GgufTensor& tensor : file.tensors()) {
+    sample.resize(std::min(tensor.bytes, kBytes));
+    for (std::uint64_t i = 0; i < kSamples; i++) {
+      const std::uint64_t at = (tensor.bytes - sample.size()) / (kSamples - 1) * i;
+      if (auto ok = file.source()->read(tensor.offset + at, sample); !ok) return failed(ok);
+      for (const std::byte b : sample) h = (h ^ static_cast<std::uint64_t>(b)) * 1099511628211ull;
+    }
+  }
+  return h;
+}
+
 Result<ModelFile> parts_of(std::shared_ptr<const Gguf> file) {
   auto config = read_gemma_config(*file);
   if (!config) return failed(config);
@@ -54,6 +72,9 @@ Result<ModelFile> read_model_file(std::shared_ptr<const ByteSource> source) {
 Result<std::shared_ptr<const TextModel>> load_text_model(const ModelFile& file, std::shared_ptr<Backend> backend,
                                                          WeightOptions options) {
   auto text = std::make_shared<TextModel>();
+  auto content = content_hash(*file.gguf);
+  if (!content) return failed(content);
+  text->content = *content;
   text->config = file.config;
   text->backend = std::move(backend);
   text->per_layer_table = host_table(*file.gguf);

@@ -55,7 +55,7 @@ std::uint64_t fingerprint(const TextModel& model) {
   const GemmaConfig& c = model.config;
   for (const char ch : c.name) mix(static_cast<unsigned char>(ch));
   for (const std::uint64_t v : {std::uint64_t{c.hidden}, std::uint64_t{c.vocab}, std::uint64_t{c.window},
-                                std::uint64_t{c.per_layer}, model.weights.bytes})
+                                std::uint64_t{c.per_layer}, model.weights.bytes, model.content})
     mix(v);
   for (const LayerConfig& l : c.layers) mix(l.head_dim), mix(l.n_kv_heads), mix(l.kv_layer), mix(l.sliding);
   return h;

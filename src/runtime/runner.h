@@ -31,8 +31,9 @@ struct TextModel {
   GemmaWeights weights;
   HostTable per_layer_table;  // used if weights.per_layer_on_host
   std::shared_ptr<Backend> backend;
+  std::uint64_t content = 0;  // a hash of what the weights are
 };
-// Tells models apart: a file that was made with one does not go with another.
+// Tells models apart, also those of one shape: a file that was made with one does not go with another.
 [[nodiscard]] std::uint64_t fingerprint(const TextModel& model);
 
 struct Draws {

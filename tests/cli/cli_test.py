@@ -285,6 +285,12 @@ class Run(Case):
         cache.write_bytes(whole)
         cache.chmod(0o400)
         self.assertEqual(self.rullama(*args, "--prompt-cache", cache).stdout, plain.stdout)
+        trained = bytearray(GEMMA3.read_bytes())  # other weights of the same shape
+        for at in range(len(trained) - 200000, len(trained), 34):
+            trained[at + 5] ^= 1
+        (self.folder / "trained.gguf").write_bytes(trained)
+        self.refused("run", self.folder / "trained.gguf", *GREEDY, "hello hello hello", "--prompt-cache", cache,
+                     names=[str(cache), "another model"])
         other = shutil.copy(GEMMA3, self.folder / "model.gguf")
         self.refused("run", other, *GREEDY, "hello", "--prompt-cache", other, names=[str(other), "another name"])
         self.assertEqual(other.read_bytes(), GEMMA3.read_bytes())
