@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
-#include <cstdlib>
 #include <functional>
 
 #include "formats/file.h"
@@ -47,11 +46,6 @@ const Gpu& gpu() {
   static const Gpu opened = []() -> Gpu {
     auto device = test::open_gpu_device();
     if (!device) return {};
-    if (const char* kind = std::getenv("RULLAMA_TEST_KIND")) {  // "discrete": the kernels that such devices get
-      gpu::Capabilities as = device->capabilities();
-      as.kind = kind;
-      device->assume(as);
-    }
     return {device, make_gpu_backend(device)};
   }();
   return opened;
