@@ -135,7 +135,10 @@ class Chat {
     if (!generation) return std::unexpected(generation.error());
     note_end(*generation, session_, how);
     if (c_.verbose) note_timings(*generation, how.sampling);
-    if (c_.chat) {  // also what came of an answer that was stopped
+    const bool taken_back = generation->finish == FinishReason::cancelled && generation->tokens.empty();
+    if (taken_back) put_now("\n");                      // after the ^C that the terminal shows
+    if (c_.chat && taken_back) c_.messages.pop_back();  // the question, of which nothing came
+    if (c_.chat && !taken_back) {                       // also what came of an answer that was stopped
       Message said = Message::text(Role::assistant, view.answer().content);
       said.thinking = view.answer().thinking;
       c_.messages.push_back(std::move(said));

@@ -626,6 +626,18 @@ class Chat(Case):
         chat.send("/bye\r")
         self.assertEqual(chat.leave(), 0)
 
+    def test_ctrl_c_before_the_answer_takes_the_question_back(self):
+        # so long a prompt, token by token, takes half a second
+        chat = self.chat("-c", "4096", "-b", "1", "-s", "word " * 1250)
+        chat.send("hello there\r")
+        chat.expect(r"there\r?\n")
+        time.sleep(0.1)
+        chat.send("\x03")
+        chat.prompt()
+        self.assertNotIn("hello there", chat.ask("/show messages"))
+        chat.send("/bye\r")
+        self.assertEqual(chat.leave(), 0)
+
     def test_a_conversation_beyond_the_context_is_said_and_the_chat_goes_on(self):
         chat = self.chat("-c", "48", "-n", "4")
         chat.ask("many words " * 6, r"context has 48; /clear begins anew")
