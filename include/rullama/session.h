@@ -84,7 +84,8 @@ class Session {
   // Makes the session hold exactly `tokens`, reusing the common beginning.
   [[nodiscard]] Result<> set(std::span<const Token> tokens);
 
-  // Continues after `prompt`, which replaces the session's tokens but for the common beginning.
+  // Continues after `prompt`, which replaces the session's tokens but for the common beginning; only that is left if
+  // the prompt is cancelled.
   [[nodiscard]] Result<Generation> generate(std::span<const Token> prompt, const GenerateOptions& options = {});
 
   // Uses these adapters from now on, several at a time add up; none: the base model. The tokens stay, what was computed

@@ -166,8 +166,7 @@ class Refusal : public testing::Test {
   OpRefusal refusal_;
 };
 
-// Tensors beyond WebGPU's guaranteed 128 MiB a binding, where the device takes them: a weight and activations.
-// Those that are no tests too: they are encoded before an op sees their shapes.
+// Of all cases, those that are no tests too: they are encoded before an op sees their shapes.
 TEST(Cases, RowsAreWholeBlocks) {
   for (const OpCase& c : op_cases())
     for (const CaseInput& input : c.inputs)
@@ -180,6 +179,7 @@ TEST(Cases, RowsAreWholeBlocks) {
   EXPECT_EQ(refused.error().message, "w is Q4_K [3, 640], whose rows are no whole blocks of 256");
 }
 
+// Tensors beyond WebGPU's guaranteed 128 MiB a binding, where the device takes them: a weight and activations.
 TEST(LargeTensor, ProductAndScale) {
   if (!gpu().backend) GTEST_SKIP() << "no GPU driver";
   constexpr std::uint64_t columns = 1024, rows = 34816;  // 136 MiB

@@ -141,6 +141,10 @@ std::vector<OpCase> experts_cases() {
   cases.push_back(product_case(Q6_K, {37, 7, 11, 64, 512}, true));
   cases.push_back(product_case(F16, {80, 2, 1, 33, 68}, false));
   cases.push_back(product_case(F32, {300, 8, 256, 36, 7}, true, true));
+  cases.push_back(product_case(Q8_0, {64, 2, 5, 40, 64}, true));
+  cases.back().shape += " one full tile";  // of the one expert that anybody chose, and one of no expert
+  cases.back().inputs[2].fill = Fill::function([](std::uint64_t i) { return i % 2 ? 3.0 : 4294967295.0; });
+  cases.push_back(gated_case(Q8_0, {64, 1, 1, 31, 64}, true));
   cases.push_back(gated_case(Q4_K, {150, 3, 5, 70, 256}, true, true));
   cases.push_back(gated_case(Q8_0, {40, 4, 4, 64, 96}, false));
   cases.push_back(gated_case(Q4_K, {3, 2, 6, 20, 256}, true, true));

@@ -52,8 +52,8 @@ struct ProductGpu {
 // y = [x w0^T | x w1^T | ...], x [m, k], y [m, sum of n]. Neighbours that share a buffer are one product.
 [[nodiscard]] Result<> record_concat(GpuCall& call, const GpuView& x, std::span<const GpuView> weights,
                                      const GpuView& y);
-// y = gelu(x gate^T) * (x up^T), weights: gate and up. In one dispatch for weights side by side, but for
-// tiles in f32.
+// y = gelu(x gate^T) * (x up^T), weights: gate and up. In one dispatch for weights side by side, but for tiles in f32
+// and broadcast.wgsl.
 [[nodiscard]] Result<> record_gated(GpuCall& call, const GpuView& x, std::span<const GpuView> weights,
                                     const GpuView& y);
 
