@@ -166,7 +166,8 @@ void add_bench(CLI::App& app, Task& task) {
     if (const CLI::App* form = ops->parsed() ? ops : train; form->parsed()) {
       for (const CLI::Option* given : command->get_options())
         if (given->count())
-          throw CLI::ValidationError(given->get_name(), cat("belongs behind `bench ", form->get_name(), "`"));
+          throw CLI::ValidationError(given->get_name(), cat("is of no use to `bench ", form->get_name(),
+                                                            "`, whose own options come behind these words"));
       return;
     }
     if (options->model.model.empty()) throw CLI::RequiredError("MODEL");

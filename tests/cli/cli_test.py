@@ -164,7 +164,8 @@ class Commands(Case):
 
     def test_bench_options_before_ops_and_train_are_not_lost(self):
         self.refused("bench", *CPU, "ops", "average_pool", code=2, names=["--device", "`bench ops`"])
-        self.refused("bench", "-p", "4", "train", GEMMA3, code=2, names=["--prompt-tokens", "`bench train`"])
+        self.refused("bench", "-p", "4", "train", GEMMA3, code=2,  # which has no such option
+                     names=["--prompt-tokens: is of no use to `bench train`"])
         self.refused("bench", GEMMA3, "ops", code=2, names=["MODEL", "`bench ops`"])
 
     def test_bench_of_ops(self):
