@@ -26,6 +26,9 @@ struct DTypeInfo {
   // Fields of a block in file order, in bytes. On the GPU each field becomes a plane of its own (all blocks'
   // first fields, then all second ones, ...), so that every load is aligned; see ops/weight_layout.h.
   std::span<const std::uint16_t> fields;
+  // Blocks for the GPU, where a thread takes 32 elements: the bits of each 32 lie together, in the order of Q5_1's.
+  // Null where they do already.
+  void (*regroup)(const std::byte* src, std::size_t blocks, std::byte* dst);
   // Decodes `blocks` consecutive blocks into blocks * block_elements floats. Exact: the f32 that ggml's decoder gives.
   void (*decode)(const std::byte* src, std::size_t blocks, float* dst);
   // Rounds to the format, with scales searched for the least error (dtype/search.h). What was decoded from F32, F16,

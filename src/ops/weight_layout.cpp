@@ -51,6 +51,11 @@ std::vector<LayoutPiece> lay_out(DType dtype, std::uint64_t part_rows, std::uint
     return pieces;
   }
   const std::uint64_t per_row = columns / type.block_elements, blocks = rows * per_row;
+  std::vector<std::byte> regrouped(type.regroup ? blocks * type.block_bytes : 0);
+  if (type.regroup) {
+    type.regroup(src.data(), blocks, regrouped.data());
+    src = regrouped;
+  }
   std::size_t field_at = 0;
   for (std::size_t f = 0; f < type.fields.size(); f++) {
     const std::size_t width = type.fields[f];

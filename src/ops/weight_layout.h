@@ -1,9 +1,10 @@
 // How tensors lie in GPU memory.
 //
 // F32 and U32: as on the CPU. F16 and BF16: packed two to a word, a row of odd length padded to a whole word.
-// Quantised types: each field of the format's block (DTypeInfo::fields) has a plane of its own, [blocks][field bytes],
-// in the order of the fields, each plane starting at a multiple of 16 bytes. So blocks of 18, 34 or 210 bytes
-// become aligned loads, and a kernel finds field f of block b at planes[f] + b * field words.
+// Quantised types: each field of the format's block (DTypeInfo::fields), after DTypeInfo::regroup where a type has
+// that, has a plane of its own, [blocks][field bytes], in the order of the fields, each plane starting at a multiple of
+// 16 bytes. So blocks of 18, 34 or 210 bytes become aligned loads, and a kernel finds field f of block b at planes[f] +
+// b * field words.
 #pragma once
 
 #include <array>

@@ -1,4 +1,5 @@
-// The decoder and encoder of each weight format, one file a format. Layouts: the table in docs/adding-a-format.md.
+// The decoder, encoder and regrouping (DTypeInfo) of each weight format, one file a format. Layouts: the table in
+// docs/adding-a-format.md.
 #pragma once
 
 #include <cmath>
@@ -17,6 +18,10 @@ inline void store16(std::byte* p, std::uint16_t v) { std::memcpy(p, &v, sizeof v
 
 using Decode = void (*)(const std::byte* src, std::size_t blocks, float* dst);
 using Encode = void (*)(const float* src, std::size_t blocks, std::byte* dst);
+
+void regroup_q4_k(const std::byte*, std::size_t, std::byte*);
+void regroup_q5_k(const std::byte*, std::size_t, std::byte*);
+void regroup_q6_k(const std::byte*, std::size_t, std::byte*);
 
 void decode_f32(const std::byte*, std::size_t, float*);
 void encode_f32(const float*, std::size_t, std::byte*);

@@ -1,9 +1,6 @@
-// planes: d, dmin and 12 bytes of scales and minima; 128 bytes of nibbles. Sub-blocks 2c and 2c + 1 share 32 bytes.
+// planes, regrouped: d, dmin and 12 bytes of scales and minima; 16 bytes of nibbles of each 32 elements.
 fn unpack32(block: u32) -> Block32 {
-  let whole = block / 8u;
-  let j = block % 8u;
-  let sm = scale_and_minimum(w4[p.w.planes.x / 4u + whole], j);
-  let at = p.w.planes.y / 4u + whole * 8u + (j & 6u);
-  let shift = vec4u(4u * (j & 1u));
-  return Block32(low_nibbles(w4[at] >> shift), low_nibbles(w4[at + 1u] >> shift), sm.xx, -sm.y);
+  let sm = scale_and_minimum(w4[p.w.planes.x / 4u + block / 8u], block % 8u);
+  let q = w4[p.w.planes.y / 4u + block];
+  return Block32(low_nibbles(q), high_nibbles(q), sm.xx, -sm.y);
 }

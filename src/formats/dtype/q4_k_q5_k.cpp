@@ -22,6 +22,27 @@ void set_scale(std::byte* b, int j, Scale s) {
   }
 }
 
+// Of 32 elements: 16 bytes of nibbles, element i in the low and i + 16 in the high one; and a word of fifth bits.
+template <int kBits>
+void regroup(const std::byte* src, std::size_t blocks, std::byte* dst) {
+  using Block = SuperBlock<kBits>;
+  for (; blocks--; src += Block::kBytes, dst += Block::kBytes) {
+    std::memcpy(dst, src, Block::kHigh);
+    for (int run = 0; run < 8; run++) {
+      const Codes32 codes = Block::unpack32(src, run);
+      const auto low = reinterpret_cast<Bytes16>(codes.low), high = reinterpret_cast<Bytes16>(codes.high);
+      const Bytes16 nibbles = (low & 15) | (high & 15) << 4;
+      std::memcpy(dst + Block::kLow + 16 * run, &nibbles, 16);
+      if constexpr (kBits == 5) {
+        std::uint32_t fifth = 0;
+        for (int i = 0; i < 16; i++)
+          fifth |= static_cast<std::uint32_t>(low[i] >> 4) << i | static_cast<std::uint32_t>(high[i] >> 4) << (16 + i);
+        std::memcpy(dst + Block::kHigh + 4 * run, &fifth, 4);
+      }
+    }
+  }
+}
+
 template <int kBits>
 void encode(const float* src, std::size_t blocks, std::byte* dst) {
   using Block = SuperBlock<kBits>;
@@ -67,6 +88,8 @@ void encode(const float* src, std::size_t blocks, std::byte* dst) {
 }  // namespace
 
 void decode_q4_k(const std::byte* s, std::size_t n, float* d) { decode_blocks<Q4_K>(s, n, d); }
+void regroup_q4_k(const std::byte* s, std::size_t n, std::byte* d) { regroup<4>(s, n, d); }
+void regroup_q5_k(const std::byte* s, std::size_t n, std::byte* d) { regroup<5>(s, n, d); }
 void encode_q4_k(const float* s, std::size_t n, std::byte* d) { encode<4>(s, n, d); }
 void decode_q5_k(const std::byte* s, std::size_t n, float* d) { decode_blocks<Q5_K>(s, n, d); }
 void encode_q5_k(const float* s, std::size_t n, std::byte* d) { encode<5>(s, n, d); }

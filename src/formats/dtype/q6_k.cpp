@@ -18,6 +18,26 @@ Place place_of(int i) {
 
 void decode_q6_k(const std::byte* s, std::size_t n, float* d) { decode_blocks<Q6_K>(s, n, d); }
 
+// Of 32 elements: 16 bytes of nibbles, element i in the low and i + 16 in the high one; and 8 bytes of pairs, of which
+// byte b has those of elements b, b + 4, b + 8 and b + 12, and byte b + 4 the same of the other sixteen.
+void regroup_q6_k(const std::byte* src, std::size_t blocks, std::byte* dst) {
+  for (; blocks--; src += Q6_K::kBytes, dst += Q6_K::kBytes) {
+    std::memcpy(dst + Q6_K::kScales, src + Q6_K::kScales, Q6_K::kBytes - Q6_K::kScales);
+    for (int run = 0; run < 8; run++) {
+      const Codes32 codes = Q6_K::unpack32(src, run);
+      const auto low = reinterpret_cast<Bytes16>(codes.low) + 32, high = reinterpret_cast<Bytes16>(codes.high) + 32;
+      const Bytes16 nibbles = (low & 15) | (high & 15) << 4;
+      std::memcpy(dst + 16 * run, &nibbles, 16);
+      for (int b = 0; b < 8; b++) {
+        const Bytes16& from = b < 4 ? low : high;
+        std::uint32_t pairs = 0;
+        for (int k = 0; k < 4; k++) pairs |= static_cast<std::uint32_t>(from[b % 4 + 4 * k] >> 4) << (2 * k);
+        dst[Q6_K::kHigh + 8 * run + b] = static_cast<std::byte>(pairs);
+      }
+    }
+  }
+}
+
 void encode_q6_k(const float* src, std::size_t blocks, std::byte* dst) {
   constexpr Codes kCodes{-32, 31}, kScales{-128, 127};
   for (; blocks--; src += 256, dst += Q6_K::kBytes) {
