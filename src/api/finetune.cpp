@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "api/impl.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "host/native/file_writer.h"
@@ -291,10 +292,10 @@ class Finetuning {
 
   // What must be as it was for a training to go on; in checkpoints as their note.
   Json identity() const {
-    std::uint64_t hash = 1469598103934665603ull;  // FNV-1a over the examples
+    std::uint64_t hash = kFnvBasis;  // over the examples
     for (const Example& e : data_.examples)
       for (const std::vector<Token>* ids : {&e.tokens, &e.labels})
-        for (const Token t : *ids) hash = (hash ^ t) * 1099511628211ull;
+        for (const Token t : *ids) hash = fnv1a(hash, t);
     return {{"MODEL", fingerprint(*model_.text)},
             {"--data", hash},
             {"--learning-rate", o_.learning_rate},

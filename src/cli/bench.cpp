@@ -113,8 +113,9 @@ Result<> bench(const BenchOptions& o) {
                  {"repeats", o.repeats},
                  {"prompt_tps_range", spread(rates.prompt_tps)},
                  {"decode_tps_range", spread(rates.decode_tps)}};
+  const std::uint32_t batch = std::min(o.prompt, session->batch());
   if (o.profile) {
-    const auto some = std::span(prompt).first(std::min<std::size_t>(prompt.size(), session->batch()));
+    const auto some = std::span(prompt).first(batch);
     auto in_prompt = profile(*session, some, 0);
     if (!in_prompt) return failed(in_prompt);
     auto in_decode = profile(*session, some.first(1), o.prompt);
@@ -128,8 +129,7 @@ Result<> bench(const BenchOptions& o) {
   }
   print(result);
   if (o.profile) {
-    print_kernels(cat("A batch of the prompt, ", std::min(o.prompt, session->batch()), " tokens"),
-                  result["prompt_kernels"]);
+    print_kernels(cat("A batch of the prompt, ", batch, " tokens"), result["prompt_kernels"]);
     print_kernels("One token", result["decode_kernels"]);
   }
   return {};

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 
+#include "base/hash.h"
 #include "base/text.h"
 #include "formats/gguf_writer.h"
 #include "lora/adapter_names.h"
@@ -109,13 +110,13 @@ class Reader {
   }
 
   void hash(std::span<const std::byte> bytes) {  // FNV-1a
-    for (const std::byte b : bytes) hash_ = (hash_ ^ static_cast<std::uint64_t>(b)) * 1099511628211ull;
+    for (const std::byte b : bytes) hash_ = fnv1a(hash_, std::to_integer<std::uint64_t>(b));
   }
 
   std::shared_ptr<const ByteSource> source_;
   const AdapterHost& host_;
   std::map<std::pair<Target, std::uint32_t>, Pair> pairs_;
-  std::uint64_t hash_ = 1469598103934665603ull;
+  std::uint64_t hash_ = kFnvBasis;
 };
 
 // The entry of a pattern that a module meets: its key is the path or the path's end.

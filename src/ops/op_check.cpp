@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/half.h"
+#include "base/hash.h"
 #include "base/text.h"
 #include "ops/op_ready.h"
 
@@ -10,8 +11,8 @@ namespace rullama {
 namespace {
 
 std::uint64_t seed_of(std::string_view text) {  // FNV-1a
-  std::uint64_t h = 1469598103934665603ull;
-  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 1099511628211ull;
+  std::uint64_t h = kFnvBasis;
+  for (const char c : text) h = fnv1a(h, static_cast<unsigned char>(c));
   return h;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/hash.h"
 #include "base/text.h"
 
 namespace rullama {
@@ -35,14 +36,14 @@ Result<Tokenizer> tokenizer_of(const Gguf& file, std::optional<std::uint32_t> ro
 // all of a large file takes long.
 Result<std::uint64_t> content_hash(const Gguf& file) {
   constexpr std::uint64_t kSamples = 4, kBytes = 256;
-  std::uint64_t h = 1469598103934665603ull;  // FNV-1a
+  std::uint64_t h = kFnvBasis;
   std::vector<std::byte> sample;
   for (const GgufTensor& tensor : file.tensors()) {
     sample.resize(std::min(tensor.bytes, kBytes));
     for (std::uint64_t i = 0; i < kSamples; i++) {
       const std::uint64_t at = (tensor.bytes - sample.size()) / (kSamples - 1) * i;
       if (auto ok = file.source()->read(tensor.offset + at, sample); !ok) return failed(ok);
-      for (const std::byte b : sample) h = (h ^ static_cast<std::uint64_t>(b)) * 1099511628211ull;
+      for (const std::byte b : sample) h = fnv1a(h, std::to_integer<std::uint64_t>(b));
     }
   }
   return h;

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 
+#include "base/hash.h"
 #include "base/text.h"
 #include "ops/draw/draw.h"
 #include "ops/top_k/top_k.h"
@@ -50,8 +51,8 @@ Result<> Runner::make_cache(std::uint32_t context, std::uint32_t batch, DType dt
 }
 
 std::uint64_t fingerprint(const TextModel& model) {
-  std::uint64_t h = 1469598103934665603ull;  // FNV-1a
-  const auto mix = [&](std::uint64_t v) { h = (h ^ v) * 1099511628211ull; };
+  std::uint64_t h = kFnvBasis;
+  const auto mix = [&](std::uint64_t v) { h = fnv1a(h, v); };
   const GemmaConfig& c = model.config;
   for (const char ch : c.name) mix(static_cast<unsigned char>(ch));
   for (const std::uint64_t v : {std::uint64_t{c.hidden}, std::uint64_t{c.vocab}, std::uint64_t{c.window},

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/hash.h"
 #include "base/text.h"
 
 namespace rullama {
@@ -206,7 +207,7 @@ std::uint64_t Sequence::fingerprint() const {
   std::uint64_t h = rullama::fingerprint(*model_);
   for (const ActiveAdapter& a : runner_.adapters())
     for (const std::uint64_t v : {a.adapter->fingerprint, std::uint64_t{std::bit_cast<std::uint32_t>(a.strength)}})
-      h = (h ^ v) * 1099511628211ull;
+      h = fnv1a(h, v);
   return h;
 }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 
+#include "base/hash.h"
 #include "host/native/file_writer.h"
 #include "host/native/webgpu_native.h"
 
@@ -21,9 +22,9 @@ struct Header {  // then come the key and the value
   std::uint64_t key_size = 0, value_size = 0, checksum = 0;
 };
 
-std::uint64_t hash(std::string_view bytes) {  // FNV-1a
-  std::uint64_t h = 1469598103934665603ull;
-  for (const char c : bytes) h = (h ^ static_cast<unsigned char>(c)) * 1099511628211ull;
+std::uint64_t hash(std::string_view bytes) {
+  std::uint64_t h = kFnvBasis;
+  for (const char c : bytes) h = fnv1a(h, static_cast<unsigned char>(c));
   return h;
 }
 
