@@ -105,10 +105,9 @@ class GpuProgram final : public Program {
     std::sort(order.begin(), order.end(), [&](auto a, auto b) { return plan.slot_bytes[a] > plan.slot_bytes[b]; });
     std::vector<std::shared_ptr<Buffer>> slots(order.size());
     for (const std::size_t i : order) {
-      auto buffer = pool.take(*device_, plan.slot_bytes[i], taken_);
+      auto buffer = pool.take(*device_, plan.slot_bytes[i], slots);
       if (!buffer) return failed(buffer);
       slots[i] = *buffer;
-      taken_.push_back(*buffer);
     }
     own_.resize(tensors.size());
     for (TensorId id = 0; id < tensors.size(); id++) {
@@ -128,8 +127,13 @@ class GpuProgram final : public Program {
     }
     const auto& nodes = graph_.nodes();
     state_.resize(nodes.size());
-    for (std::size_t n = 0; n < nodes.size(); n++)
-      if (auto ok = record(n); !ok) return ok;
+    std::vector<std::shared_ptr<Buffer>> taken;
+    for (std::size_t n = 0; n < nodes.size(); n++) {
+      taken.clear();
+      for (TensorId id = 0; id < tensors.size(); id++)
+        if (tensors[id].role == TensorRole::activation && plan.life[id].contains(n)) taken.push_back(own_[id].buffer);
+      if (auto ok = record(n, taken); !ok) return ok;
+    }
     return {};
   }
 
@@ -181,12 +185,13 @@ class GpuProgram final : public Program {
     std::deque<GpuPart> scratch;
   };
 
-  Result<> record(std::size_t n) {
+  // `taken`: buffers of the pool that hold what this node or later ones need.
+  Result<> record(std::size_t n, const std::vector<std::shared_ptr<Buffer>>& taken) {
     const Node& node = graph_.nodes()[n];
     std::vector<GpuView> in, out;
     for (const TensorId id : node.in) in.push_back(view(id));
     for (const TensorId id : node.out) out.push_back(view(id));
-    GpuCall call(*device_, list_, state_[n].commands, state_[n].scratch, *pool_, taken_, precision_);
+    GpuCall call(*device_, list_, state_[n].commands, state_[n].scratch, *pool_, taken, precision_);
     call.in = in;
     call.out = out;
     return node.op->record(call);
@@ -211,8 +216,7 @@ class GpuProgram final : public Program {
   Precision precision_;
   gpu::CommandList list_;
   ScratchPool* pool_ = nullptr;
-  std::vector<std::shared_ptr<Buffer>> taken_;  // of the pool, for activations; nodes share the others
-  std::vector<GpuPart> own_;                    // of activations and inputs
+  std::vector<GpuPart> own_;  // of activations and inputs
   std::vector<State> state_;
   std::deque<gpu::Reading> readings_;
 };

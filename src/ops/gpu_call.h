@@ -1,6 +1,7 @@
 // What an op sees when it is recorded for the GPU.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <initializer_list>
@@ -68,6 +69,8 @@ class GpuCall {
   [[nodiscard]] Result<const gpu::Buffer*> scratch(std::size_t index, std::uint64_t bytes);
   // The same as a tensor.
   [[nodiscard]] Result<GpuView> scratch(std::size_t index, const TensorDesc& desc);
+  // From that index on it is not needed any more: what is asked for next may lie there.
+  void free_scratch(std::size_t first) { scratch_.resize(std::min(scratch_.size(), first_scratch_ + first)); }
 
  private:
   friend class GpuProgram;

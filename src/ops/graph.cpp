@@ -112,11 +112,6 @@ Result<> Graph::status() const {
 
 namespace {
 
-// From the node that makes a tensor to the last one that uses it.
-struct Lifetime {
-  std::size_t begin, end;
-};
-
 // A slot and when it is taken, in order.
 class Slot {
  public:
@@ -142,7 +137,9 @@ MemoryPlan plan_memory(const Graph& graph) {
   constexpr std::uint32_t kNone = UINT32_MAX;
   const auto& tensors = graph.tensors();
   const auto& nodes = graph.nodes();
-  std::vector<Lifetime> life(tensors.size(), {SIZE_MAX, 0});
+  MemoryPlan plan;
+  auto& life = plan.life;
+  life.assign(tensors.size(), {SIZE_MAX, 0});
   std::vector<TensorId> order;
   for (std::size_t n = 0; n < nodes.size(); n++) {
     for (const TensorId id : nodes[n].in) life[tensors[id].root].end = n;
@@ -155,7 +152,6 @@ MemoryPlan plan_memory(const Graph& graph) {
     if (tensors[id].kept) life[id].end = SIZE_MAX;
   const auto bytes = [&](TensorId id) { return std::max<std::uint64_t>(tensors[id].desc.bytes(), 4); };
   std::ranges::stable_sort(order, [&](TensorId a, TensorId b) { return bytes(a) > bytes(b); });
-  MemoryPlan plan;
   plan.slot.assign(tensors.size(), kNone);
   std::vector<Slot> slots;
   for (const TensorId id : order) {
@@ -168,7 +164,10 @@ MemoryPlan plan_memory(const Graph& graph) {
     }
     plan.slot[id] = static_cast<std::uint32_t>(at - 1);
   }
-  for (TensorId id = 0; id < tensors.size(); id++) plan.slot[id] = plan.slot[tensors[id].root];
+  for (TensorId id = 0; id < tensors.size(); id++) {
+    plan.slot[id] = plan.slot[tensors[id].root];
+    life[id] = life[tensors[id].root];
+  }
   return plan;
 }
 

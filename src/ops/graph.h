@@ -102,9 +102,16 @@ class Graph {
 
 // --- memory of activations
 
+// From the node that makes a tensor to the last one that uses it.
+struct Lifetime {
+  std::size_t begin, end;
+  [[nodiscard]] bool contains(std::size_t node) const { return begin <= node && node <= end; }
+};
+
 // Which memory slot each activation lives in: slots are reused once no later node needs their content.
 struct MemoryPlan {
   std::vector<std::uint32_t> slot;        // of each tensor (by root); UINT32_MAX for inputs and outside tensors
+  std::vector<Lifetime> life;             // of each tensor (by root)
   std::vector<std::uint64_t> slot_bytes;  // size of each slot
 };
 [[nodiscard]] MemoryPlan plan_memory(const Graph& graph);

@@ -70,7 +70,8 @@ class HeadsAttention final : public Op {
     bool done = false;
     if (auto ok = record_attention(call, n, attended, *lse, done); !ok || done || !projected_) return ok;
     const GpuView x{as_rows(desc), attended.parts}, in[] = {x, call.in.back()};
-    GpuCall product = call.part(in, call.out, 6);
+    call.free_scratch(2);  // all but what x is
+    GpuCall product = call.part(in, call.out, 2);
     return record_product(product, {ProductKind::forward, 1, 0, call.in.back().shape()[0], false});
   }
 

@@ -227,13 +227,15 @@ Result<> dispatch_splits(GpuCall& call, std::string_view key, const auto& source
 
 Result<> record_matrix(GpuCall& call, const ProductBuffers& b, const GpuPart& part, ProductParams params,
                        const RowInputs& inputs, bool transposed) {
-  // With long runs of terms the larger tiles pay, however few: their sums are done in parts.
+  // With long runs of terms the larger tiles pay, however few: their sums are done in parts. Each part is memory too,
+  // so runs are not short.
+  constexpr std::uint32_t kShortest = 384;
   const std::uint64_t across = pieces(transposed || b.gated ? params.n : params.rows, b.gated ? 64 : 128),
                       large = pieces(params.m, 128) * across;
   const std::uint32_t terms = transposed ? params.rows : params.w.columns;
-  params.splits = splits_for(b, large, 2 * kBusy, terms, 128);
+  params.splits = splits_for(b, large, 2 * kBusy, terms, kShortest);
   const std::uint32_t mt = !b.ids && large * params.splits >= kBusy ? 4 : 2;
-  if (mt == 2) params.splits = 1;
+  if (mt == 2) params.splits = splits_for(b, pieces(params.m, 64) * across, kBusy, terms, kShortest);
   if (!b.ids) params.tiles = static_cast<std::uint32_t>(pieces(params.m, 32 * mt));
   const auto source = [&] {
     return with_matrices(product_source("ops/matmul/matrix.wgsl", b.w.desc, b.ids, inputs.form))
