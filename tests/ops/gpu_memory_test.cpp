@@ -13,8 +13,8 @@
 namespace rullama {
 namespace {
 
-// Three activations of one size, of which a product reads the third: its result lies in the first, and the parts that its
-// sums are done in, half as large, have room in the second.
+// Three activations of one size, of which a product reads the third: its result lies in the first, and the parts that
+// its sums are done in, half as large, have room in the second.
 class PartsOfProduct {
  public:
   static constexpr std::uint64_t kRows = 64, kTerms = 2048;
