@@ -171,13 +171,6 @@ std::vector<Adapter> find_adapters(WGPUInstance instance) {
     else
       wgpuAdapterRelease(handle);
   }
-  // A driver that is unloaded and loaded again can crash the process when it ends (seen with NVIDIA's 580.159), so the
-  // first instance that loaded the drivers stays.
-  static const WGPUInstance kept = [instance] {
-    wgpuInstanceAddRef(instance);
-    return instance;
-  }();
-  (void)kept;
   std::vector<Adapter> sorted;
   for (const std::string_view kind : {"discrete", "integrated", "unknown", "cpu"})
     std::copy_if(found.begin(), found.end(), std::back_inserter(sorted),

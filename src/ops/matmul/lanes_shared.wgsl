@@ -18,3 +18,8 @@ fn sum_lanes(value: f32, lane: u32, team: u32) -> f32 {
   workgroupBarrier();
   return partial[team * LANES];
 }
+
+const WIDE = LANES;
+fn sum_wide(value: f32, thread: u32) -> f32 {
+  return sum_lanes(value, thread % LANES, thread / LANES);
+}

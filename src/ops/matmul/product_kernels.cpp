@@ -69,25 +69,44 @@ ForwardKernel forward_kernel(const gpu::Capabilities& caps, std::uint64_t m) {
   return known && m >= kBroadcastRows ? ForwardKernel::broadcast : ForwardKernel::rows;
 }
 
+namespace {
+
+// Of a subgroup's lanes those that share a row of `blocks` blocks: half or a quarter where more would have nothing to
+// do.
+std::uint32_t team_lanes(std::uint32_t subgroup, std::uint64_t blocks) {
+  const auto turns = [&](std::uint32_t lanes) { return pieces(blocks, lanes) * lanes; };
+  std::uint32_t best = subgroup;
+  for (const std::uint32_t lanes : {subgroup / 2, subgroup / 4})
+    if (lanes >= 8 && 5 * turns(lanes) <= 4 * turns(best)) best = lanes;
+  return best;
+}
+
+}  // namespace
+
 RowsShape rows_shape(const gpu::Capabilities& caps, std::uint64_t n, std::uint64_t k, std::uint64_t m) {
   const bool known = caps.subgroups && caps.subgroup_min == caps.subgroup_max && caps.subgroup_max <= 64;
   const std::uint32_t batch = m <= 1 ? 1 : m <= 2 ? 2 : m <= 4 ? 4 : 8;
   if (caps.is_cpu()) {
-    const std::uint32_t lanes = known ? caps.subgroup_max : 1;
+    const std::uint32_t lanes = known ? caps.subgroup_max : 1, subgroup = known ? lanes : 0;
     const std::uint32_t rows = batch == 1 ? 8 : 1;  // loads are what takes time there, those of x as well
-    return {lanes, 64 / lanes, 1, rows, std::min(batch, 4u), known};
+    return {lanes, 64 / lanes, 1, rows, std::min(batch, 4u), subgroup};
   }
-  // more rows for a team, which then reads x less often, as soon as there are enough of them for the whole device
-  const std::uint32_t rows = n >= 16384 ? 4 : n >= 8192 ? 3 : batch > 1 && n >= 4096 ? 2 : 1;
-  const bool subgroup = known && caps.subgroup_max >= 8;
-  const std::uint32_t lanes = subgroup ? caps.subgroup_max : 32;
-  // and where they are few and long, more threads for a row; all share one row of x
-  const std::uint32_t parts = rows > 1 ? 1 : k >= 8192 ? 4 : k >= 4096 ? 2 : 1;
-  const std::uint32_t each = batch > 1   ? 256
-                             : rows == 3 ? 1024
-                                         : 512,
-                      threads = std::min({each * parts, 1024u, caps.max_invocations / 256 * 256});
-  return {lanes, threads / lanes, std::min(parts, threads / 256), rows, batch, subgroup};
+  const std::uint32_t subgroup = known && caps.subgroup_max >= 8 ? caps.subgroup_max : 0;
+  const bool one = batch == 1, many = n >= 8192;
+  // Where there are rows enough for the whole device: more of them for a team, which then reads x less often, or
+  // smaller teams, which make more rows for a workgroup as well.
+  const std::uint32_t whole = subgroup ? subgroup : 32;
+  const std::uint32_t lanes = subgroup && one && many ? team_lanes(subgroup, pieces(k, 32)) : whole;
+  const bool small = lanes < whole;
+  const std::uint32_t rows = n >= 16384 ? small ? 2 : 4 : many ? small ? 1 : 3 : !one && n >= 4096 ? 2 : 1;
+  // and where they are few or long, more threads for a row; all share one row of x
+  const bool few = one && n <= 128;
+  const std::uint32_t parts = many || rows > 1 ? 1 : few || k >= 8192 ? 4 : k >= 4096 ? 2 : 1;
+  const std::uint32_t each = !one             ? 256
+                             : many && !small ? 1024
+                                              : 512,
+                      threads = std::min({few ? each : each * parts, 1024u, caps.max_invocations / 256 * 256});
+  return {lanes, threads / lanes, std::min(parts, threads / (few ? 128 : 256)), rows, batch, subgroup};
 }
 
 bool takes_int8(const gpu::Capabilities& caps, Precision precision, DType w) {
@@ -150,17 +169,17 @@ Result<> record_rows(GpuCall& call, const ProductBuffers& b, const GpuPart& part
               : b.factor ? "ops/matmul/result_gelu.wgsl"
                          : "ops/matmul/result_plain.wgsl");
     if (b.gated || b.factor) text.file("ops/elementwise/functions.wgsl");
-    if (shape.subgroup) return text.enable("subgroups").file("ops/matmul/lanes_subgroup.wgsl");
+    if (shape.subgroup)
+      return text.enable("subgroups").constant("SUBGROUP", shape.subgroup).file("ops/matmul/lanes_subgroup.wgsl");
     return text.file("ops/matmul/lanes_shared.wgsl");
   };
-  const std::string key =
-      cat(experts ? "expert_" : "",
-          b.gated    ? "gated_rows_"
-          : b.factor ? "gelu_rows_"
-                     : "matmul_rows_",
-          weight_key(w), form_key(inputs, params.w.blocks), b.step && b.step->w_next ? "_next" : "",
-          b.step && b.step->scale ? "_scaled" : "", aligned ? "_" : "_x_odd_", shape.lanes, shape.subgroup ? "s_" : "_",
-          shape.teams, "_", shape.parts, "_", shape.rows, "_", shape.batch);
+  const std::string key = cat(experts ? "expert_" : "",
+                              b.gated    ? "gated_rows_"
+                              : b.factor ? "gelu_rows_"
+                                         : "matmul_rows_",
+                              weight_key(w), form_key(inputs, params.w.blocks), b.step && b.step->w_next ? "_next" : "",
+                              b.step && b.step->scale ? "_scaled" : "", aligned ? "_" : "_x_odd_", shape.lanes, "s",
+                              shape.subgroup, "_", shape.teams, "_", shape.parts, "_", shape.rows, "_", shape.batch);
   return dispatch(call, key, source, b, part, params, inputs, params.tiles * pieces(params.m, shape.batch));
 }
 

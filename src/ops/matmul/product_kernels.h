@@ -42,7 +42,7 @@ enum class ForwardKernel : std::uint8_t { rows, tiles, broadcast };
 // How many threads do what in rows.wgsl.
 struct RowsShape {
   std::uint32_t lanes, teams, parts, rows, batch;
-  bool subgroup;  // a team is a subgroup
+  std::uint32_t subgroup;  // the size of a subgroup, if teams are subgroups or equal parts of them, else 0
   [[nodiscard]] std::uint32_t group_rows() const { return teams / parts * rows; }
   // Of workgroup memory, for codes made of x in `blocks` blocks of 32.
   [[nodiscard]] std::uint64_t workgroup_bytes(std::uint64_t blocks) const {

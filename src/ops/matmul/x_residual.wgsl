@@ -25,7 +25,8 @@ struct Early {
   //@end
 }
 
-var<workgroup> teams: array<f32, 2u * TEAMS>;
+const WIDES = LANES * TEAMS / WIDE;
+var<workgroup> wides: array<f32, 2u * WIDES>;
 
 fn bind_product() {
   bind_weight();
@@ -51,16 +52,16 @@ fn load_early(batch: u32, thread: u32) -> Early {
   return early;
 }
 
-// 1 / the root of the mean square, for all threads; `half` of `teams` is used.
+// 1 / the root of the mean square, for all threads; `half` of `wides` is used.
 fn inverse_root(squares: f32, thread: u32, half: u32) -> f32 {
-  let mine = sum_lanes(squares, thread % LANES, thread / LANES);
-  if (thread % LANES == 0u) {
-    teams[half * TEAMS + thread / LANES] = mine;
+  let mine = sum_wide(squares, thread);
+  if (thread % WIDE == 0u) {
+    wides[half * WIDES + thread / WIDE] = mine;
   }
   workgroupBarrier();
   var all = 0.0;
-  for (var t = 0u; t < TEAMS; t++) {
-    all += teams[half * TEAMS + t];
+  for (var i = 0u; i < WIDES; i++) {
+    all += wides[half * WIDES + i];
   }
   return 1.0 / sqrt(all / f32(4u * ITEMS) + p.eps);
 }
