@@ -184,7 +184,8 @@ std::vector<OpCase> matmul_cases() {
   cases.product(false, Q8_0, {96, 7, 1}, 1e-4);
   cases.product(false, Q4_0, {128, 16, 1}, 1e-4);
   cases.product(false, Q4_K, {1536, 2048, 1}, 1e-3);
-  for (const Size s : {Size{256, 8200, 1}, {256, 16420, 1}, {2816, 128, 1}}) cases.product(false, Q4_K, s, 1e-3);
+  for (const Size s : {Size{256, 300, 1}, {768, 6150, 1}, {256, 8200, 1}, {256, 16420, 1}, {2816, 130, 1}})
+    cases.product(false, Q4_K, s, 1e-3);
   cases.product(false, Q6_K, {1536, 256, 1}, 1e-3);
   // long rows, which several teams share
   for (const DType w : {F32, Q4_K, Q8_0})
@@ -224,6 +225,7 @@ std::vector<OpCase> matmul_cases() {
     const std::uint64_t n = w == Q8_0 || w == Q6_K ? 16384 : 32768;
     cases.product(false, w, {8192, n, 1}, 1e-2, CaseUse::bench);
   }
+  for (const std::uint64_t k : {1536, 2816}) cases.product(false, Q6_K, {k, 262144, 1}, 1e-2, CaseUse::bench);  // heads
   for (const DType w : kWeights) {
     if (640 % info(w).block_elements == 0) cases.product(false, w, {640, 2048, 1}, 1e-2, CaseUse::bench);
     cases.product(false, w, {2560, 10240, 512}, 1e-2, CaseUse::bench);

@@ -72,13 +72,36 @@ ForwardKernel forward_kernel(const gpu::Capabilities& caps, std::uint64_t m) {
 namespace {
 
 // Of a subgroup's lanes those that share a row of `blocks` blocks: half or a quarter where more would have nothing to
-// do.
-std::uint32_t team_lanes(std::uint32_t subgroup, std::uint64_t blocks) {
+// do. Where rows are not `many`, only if those do them in one turn.
+std::uint32_t team_lanes(std::uint32_t subgroup, std::uint64_t blocks, bool many) {
   const auto turns = [&](std::uint32_t lanes) { return pieces(blocks, lanes) * lanes; };
   std::uint32_t best = subgroup;
   for (const std::uint32_t lanes : {subgroup / 2, subgroup / 4})
-    if (lanes >= 8 && 5 * turns(lanes) <= 4 * turns(best)) best = lanes;
+    if (lanes >= 8 && (many || blocks <= lanes) && 5 * turns(lanes) <= 4 * turns(best)) best = lanes;
   return best;
+}
+
+// Of one row of x on a GPU, as measured. Where there are rows enough for the whole device: more of them for a team,
+// which then reads x less often, or smaller teams, which make more rows for a workgroup as well. Where they are few or
+// long: several teams for a row.
+RowsShape one_row_shape(std::uint32_t most_threads, std::uint32_t subgroup, std::uint64_t n, std::uint64_t k) {
+  const std::uint32_t whole = subgroup ? subgroup : 32,
+                      lanes = subgroup ? team_lanes(subgroup, pieces(k, 32), n >= 6144) : whole;
+  std::uint32_t threads = 512, parts = 1, rows = 1;
+  if (lanes < whole) {
+    rows = n >= 16384 ? 2 : 1;
+    if (n < 16384) threads = n >= 6144 ? 768 : 256;
+  } else if (n >= 8192) {
+    rows = n >= 16384 ? 4 : 3;
+    threads = 1024;
+  } else if (n <= 256) {
+    parts = 4;
+  } else if (k >= 4096) {
+    parts = 2;
+    threads = 1024;
+  }
+  threads = std::min(threads, most_threads);
+  return {lanes, threads / lanes, std::min(parts, threads / 128), rows, 1, subgroup};
 }
 
 }  // namespace
@@ -91,22 +114,20 @@ RowsShape rows_shape(const gpu::Capabilities& caps, std::uint64_t n, std::uint64
     const std::uint32_t rows = batch == 1 ? 8 : 1;  // loads are what takes time there, those of x as well
     return {lanes, 64 / lanes, 1, rows, std::min(batch, 4u), subgroup};
   }
-  const std::uint32_t subgroup = known && caps.subgroup_max >= 8 ? caps.subgroup_max : 0;
-  const bool one = batch == 1, many = n >= 8192;
-  // Where there are rows enough for the whole device: more of them for a team, which then reads x less often, or
-  // smaller teams, which make more rows for a workgroup as well.
-  const std::uint32_t whole = subgroup ? subgroup : 32;
-  const std::uint32_t lanes = subgroup && one && many ? team_lanes(subgroup, pieces(k, 32)) : whole;
-  const bool small = lanes < whole;
-  const std::uint32_t rows = n >= 16384 ? small ? 2 : 4 : many ? small ? 1 : 3 : !one && n >= 4096 ? 2 : 1;
-  // and where they are few or long, more threads for a row; all share one row of x
-  const bool few = one && n <= 128;
-  const std::uint32_t parts = many || rows > 1 ? 1 : few || k >= 8192 ? 4 : k >= 4096 ? 2 : 1;
-  const std::uint32_t each = !one             ? 256
-                             : many && !small ? 1024
-                                              : 512,
-                      threads = std::min({few ? each : each * parts, 1024u, caps.max_invocations / 256 * 256});
-  return {lanes, threads / lanes, std::min(parts, threads / (few ? 128 : 256)), rows, batch, subgroup};
+  const std::uint32_t subgroup = known && caps.subgroup_max >= 8 ? caps.subgroup_max : 0,
+                      most_threads = std::min(1024u, caps.max_invocations / 256 * 256);
+  if (batch == 1) return one_row_shape(most_threads, subgroup, n, k);
+  const std::uint32_t lanes = subgroup ? subgroup : 32,
+                      rows = n >= 16384  ? 4
+                             : n >= 8192 ? 3
+                             : n >= 4096 ? 2
+                                         : 1,
+                      parts = rows > 1    ? 1
+                              : k >= 8192 ? 4
+                              : k >= 4096 ? 2
+                                          : 1,
+                      threads = std::min(256 * parts, most_threads);
+  return {lanes, threads / lanes, std::min(parts, threads / 256), rows, batch, subgroup};
 }
 
 bool takes_int8(const gpu::Capabilities& caps, Precision precision, DType w) {
