@@ -1,6 +1,7 @@
 // Which kernel a device gets: pure functions of its capabilities.
 #include <gtest/gtest.h>
 
+#include "base/text.h"
 #include "ops/matmul/product_kernels.h"
 
 namespace rullama {
@@ -37,6 +38,34 @@ TEST(KernelChoice, ForwardProducts) {
     caps.subgroup_max = c.most;
     EXPECT_EQ(forward_kernel(caps, c.m), c.expected) << c.device << ", " << c.m << " rows";
   }
+}
+
+// Whatever the device and the size: teams are whole parts of subgroups, rows have whole teams, and it all fits.
+TEST(KernelChoice, ShapesOfRowProducts) {
+  for (const std::string kind : {"discrete", "integrated", "cpu"})
+    for (const std::uint32_t subgroup : {0, 4, 8, 16, 32, 64, 128})
+      for (const std::uint32_t most : {256, 384, 512, 768, 1024, 2048})
+        for (const std::uint64_t n : {1, 128, 129, 256, 257, 2048, 6143, 6144, 8192, 16384, 65535, 65536, 262144})
+          for (const std::uint64_t k : {1, 32, 64, 256, 257, 640, 1536, 2816, 4096, 4097, 8192, 21504})
+            for (const std::uint64_t m : {1, 2, 3, 5, 8}) {
+              gpu::Capabilities caps;
+              caps.kind = kind;
+              caps.subgroups = subgroup > 0;
+              caps.subgroup_min = caps.subgroup_max = subgroup;
+              caps.max_invocations = most;
+              const RowsShape s = rows_shape(caps, n, k, m);
+              const auto at = [&] {
+                return cat(kind, ", lanes ", subgroup, " of ", most, ": ", m, " x ", n, " x ", k);
+              };
+              ASSERT_GT(s.lanes * s.teams * s.parts * s.rows * s.batch, 0u) << at();
+              ASSERT_LE(s.lanes * s.teams, most) << at();
+              ASSERT_EQ(s.teams % s.parts, 0u) << at() << ": " << s.parts << " parts of " << s.teams << " teams";
+              ASSERT_LE(s.batch, 8u) << at();
+              if (!s.subgroup) continue;
+              ASSERT_EQ(s.subgroup, subgroup) << at();
+              ASSERT_EQ(s.subgroup % s.lanes, 0u) << at() << ": teams of " << s.lanes;
+              ASSERT_EQ(s.lanes * s.teams % s.subgroup, 0u) << at() << ": " << s.teams << " teams of " << s.lanes;
+            }
 }
 
 }  // namespace

@@ -85,14 +85,15 @@ std::uint32_t team_lanes(std::uint32_t subgroup, std::uint64_t blocks, bool many
 // which then reads x less often, or smaller teams, which make more rows for a workgroup as well. Where they are few or
 // long: several teams for a row.
 RowsShape one_row_shape(std::uint32_t most_threads, std::uint32_t subgroup, std::uint64_t n, std::uint64_t k) {
-  const std::uint32_t whole = subgroup ? subgroup : 32,
-                      lanes = subgroup ? team_lanes(subgroup, pieces(k, 32), n >= 6144) : whole;
+  const std::uint32_t whole = subgroup ? subgroup : 32;
+  std::uint32_t lanes = subgroup ? team_lanes(subgroup, pieces(k, 32), n >= 6144) : whole;
   std::uint32_t threads = 512, parts = 1, rows = 1;
-  if (lanes < whole) {
-    rows = n >= 16384 ? 2 : 1;
-    if (n < 16384) threads = n >= 6144 ? 768 : 256;
+  if (subgroup && n >= 65536 && k <= 4096) {  // an output head
+    lanes = 8;
+  } else if (lanes < whole) {
+    threads = n >= 6144 ? 768 : 256;
   } else if (n >= 8192) {
-    rows = n >= 16384 ? 4 : 3;
+    rows = n >= 16384 ? 2 : 3;
     threads = 1024;
   } else if (n <= 256) {
     parts = 4;
