@@ -40,7 +40,8 @@ TEST(KernelChoice, ForwardProducts) {
   }
 }
 
-// Whatever the device and the size: teams are whole parts of subgroups, rows have whole teams, and it all fits.
+// Whatever the device and the size: teams are whole parts of subgroups, rows have whole teams, and the threads are not
+// too many.
 TEST(KernelChoice, ShapesOfRowProducts) {
   for (const std::string kind : {"discrete", "integrated", "cpu"})
     for (const std::uint32_t subgroup : {0, 4, 8, 16, 32, 64, 128})

@@ -281,6 +281,42 @@ TEST(Product, TilesOfRowsGiveTheBitsOfTheWhole) {
   }
 }
 
+// The last part of a weight has so few rows that its workgroups take more memory than those of the whole would; here
+// more than there is.
+TEST(Product, PartsOfAWeightFitWorkgroupMemory) {
+  if (!gpu().backend) GTEST_SKIP() << "no GPU driver";
+  constexpr std::uint64_t m = 2, rows = 4200, first = 4120, columns = 12928;
+  const TensorDesc desc{DType::Q8_0, {rows, columns}};
+  const Assumed discrete(*gpu().device, [&](gpu::Capabilities& as) {
+    as.kind = "discrete";
+    as.max_binding_bytes = first * desc.bytes() / rows;
+    as.workgroup_memory = std::min(as.workgroup_memory, 32768u);
+  });
+  const auto value = [](std::uint64_t row) { return static_cast<int>(row % 101) - 50; };
+  std::vector<std::byte> bytes(desc.bytes());
+  for (std::uint64_t block = 0; block < rows * columns / 32; block++) {
+    std::byte* at = bytes.data() + block * 34;
+    at[0] = std::byte{0x00}, at[1] = std::byte{0x3c};  // a scale of 1
+    std::fill_n(at + 2, 32, static_cast<std::byte>(value(block / (columns / 32))));
+  }
+  Backend& backend = *gpu().backend;
+  auto w = backend.load_tensor(desc, "w", std::make_shared<MemorySource>("w", bytes), 0);
+  ASSERT_TRUE(w.has_value()) << w.error().message;
+  Graph graph;
+  const Var x = graph.input("x", {DType::F32, {m, columns}}), y = graph.keep(matmul(x, graph.tensor("w", *w)));
+  auto program = backend.compile(graph, Precision::fast);
+  ASSERT_TRUE(program.has_value()) << program.error().message;
+  const std::vector<float> ones(m * columns, 1);
+  ASSERT_TRUE((*program)->write(x, std::as_bytes(std::span(ones))).has_value());
+  const auto ran = (*program)->run();
+  ASSERT_TRUE(ran.has_value()) << ran.error().message;
+  std::vector<float> found(m * rows);
+  ASSERT_TRUE((*program)->read(y, std::as_writable_bytes(std::span(found))).has_value());
+  for (std::uint64_t i = 0; i < m * rows; i++)
+    ASSERT_NEAR(found[i], value(i % rows) * static_cast<int>(columns), 1)
+        << "row " << i / rows << " column " << i % rows;
+}
+
 // One program, histories that leave parts without keys: keys of zero make each result the mean of the values.
 TEST(Program, LongerAndShorterHistories) {
   if (!gpu().backend) GTEST_SKIP() << "no GPU driver";

@@ -26,12 +26,26 @@ Run leading_run(std::span<const GpuView> weights) {
   return run;
 }
 
-// What a kernel of x w^T reads in place of x: of rows [row0, row1) of w, `n` of them at a time.
+// The shape for rows [row0, row1) of a weight that needs the most workgroup memory: each part gets its own.
+RowsShape largest_shape(const gpu::Capabilities& caps, const TensorDesc& x, std::span<const GpuPart> parts,
+                        std::uint64_t row0, std::uint64_t row1) {
+  const std::uint64_t k = x.shape.back(), blocks = k / 32;
+  RowsShape largest{};
+  for (const GpuPart& part : parts) {
+    const std::uint64_t from = std::max(row0, part.row0), to = std::min(row1, part.row0 + part.rows);
+    if (from >= to) continue;
+    const RowsShape shape = rows_shape(caps, to - from, k, x.shape.rows());
+    if (shape.workgroup_bytes(blocks) > largest.workgroup_bytes(blocks)) largest = shape;
+  }
+  return largest;
+}
+
+// What a kernel of x w^T reads in place of x: of rows [row0, row1) of w, which lie in `parts`.
 Result<RowInputs> forward_inputs(GpuCall& call, ForwardKernel kernel, const GpuView& x, const GpuView& w,
-                                 std::uint64_t row0, std::uint64_t row1, std::uint64_t n) {
+                                 std::span<const GpuPart> parts, std::uint64_t row0, std::uint64_t row1) {
   switch (kernel) {
     case ForwardKernel::rows:
-      return record_inputs(call, x, w.desc.dtype, rows_shape(call.caps, n, x.shape().back(), x.shape().rows()));
+      return record_inputs(call, x, w.desc.dtype, largest_shape(call.caps, x.desc, parts, row0, row1));
     case ForwardKernel::tiles: return record_tile_inputs(call, x, w, false, row0, row1);
     case ForwardKernel::broadcast: break;
   }
@@ -68,7 +82,7 @@ Result<> record_concat(GpuCall& call, const GpuView& x, std::span<const GpuView>
     const Run run = leading_run(weights);
     weights = weights.subspan(run.count);
     const std::span<const GpuPart> parts = run.count == 1 ? w.parts : std::span<const GpuPart>(&run.part, 1);
-    auto inputs = forward_inputs(call, kernel, x, w, 0, w.shape().rows(), parts[0].rows);
+    auto inputs = forward_inputs(call, kernel, x, w, parts, 0, parts.back().row0 + parts.back().rows);
     if (!inputs) return failed(inputs);
     for (const GpuPart& part : parts) {
       params.w = weight_params(w, part);
@@ -91,7 +105,7 @@ Result<> record_gated(GpuCall& call, const GpuView& x, std::span<const GpuView> 
     ProductParams params = params_of(x, y);
     params.w = weight_params(w, both.part);
     params.rows = params.n;
-    auto inputs = forward_inputs(call, kernel, x, w, 0, params.n, params.n);
+    auto inputs = forward_inputs(call, kernel, x, w, {&both.part, 1}, 0, params.n);
     if (!inputs) return failed(inputs);
     // tiles in f32 have no gated form
     if (kernel == ForwardKernel::rows || inputs->form == RowInputs::Form::halves)
@@ -176,7 +190,7 @@ Result<> record_product(GpuCall& call, const ProductGpu& p) {
   const std::uint64_t row0 = outer ? 0 : p.row0, row1 = outer ? w.shape().rows() : p.row1;
   Result<RowInputs> inputs = RowInputs{};
   if (forward)
-    inputs = forward_inputs(call, kernel, x, w, row0, row1, params.n);
+    inputs = forward_inputs(call, kernel, x, w, w.parts, row0, row1);
   else if (tiles && !outer)
     inputs = record_tile_inputs(call, x, w, true, row0, row1);
   if (!inputs) return failed(inputs);

@@ -81,9 +81,9 @@ std::uint32_t team_lanes(std::uint32_t subgroup, std::uint64_t blocks, bool many
   return best;
 }
 
-// Of one row of x on a GPU, as measured. Where there are rows enough for the whole device: more of them for a team,
-// which then reads x less often, or smaller teams, which make more rows for a workgroup as well. Where they are few or
-// long: several teams for a row.
+// Of one row of x on a GPU; the numbers are those that were fastest (docs/performance.md). Where there are rows enough
+// for the whole device: more of them for a team, which then reads x less often. Where rows are short: smaller teams,
+// which make more rows for a workgroup as well. Where they are few or long: several teams for a row.
 RowsShape one_row_shape(std::uint32_t most_threads, std::uint32_t subgroup, std::uint64_t n, std::uint64_t k) {
   const std::uint32_t whole = subgroup ? subgroup : 32;
   std::uint32_t lanes = subgroup ? team_lanes(subgroup, pieces(k, 32), n >= 6144) : whole;
