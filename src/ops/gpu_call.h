@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "gpu/command_list.h"
@@ -24,6 +25,12 @@ struct GpuPart {
   std::shared_ptr<gpu::Buffer> buffer;
   std::uint64_t row0 = 0, rows = 0;
   std::uint64_t first = 0, buffer_rows = 0;
+
+  [[nodiscard]] std::uint64_t end() const { return row0 + rows; }
+  // Of rows [from, to) of the tensor those that lie here; the first is not below the second where none do.
+  [[nodiscard]] std::pair<std::uint64_t, std::uint64_t> within(std::uint64_t from, std::uint64_t to) const {
+    return {std::max(from, row0), std::min(to, end())};
+  }
 };
 
 // A tensor on the GPU. F32 and U32 tensors lie as on the CPU. Weights of the other types are laid out in planes

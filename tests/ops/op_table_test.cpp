@@ -214,20 +214,26 @@ TEST(LargeTensor, ProductAndScale) {
   for (std::uint64_t i = 0; i < rows * columns; i++) ASSERT_EQ(found[i], 3 * value(i / columns)) << "element " << i;
 }
 
+// Q8_0 weights whose rows are one whole number each.
+int whole_row(std::uint64_t row) { return static_cast<int>(row % 101) - 50; }
+Result<std::shared_ptr<Tensor>> load_whole_rows(Backend& backend, const TensorDesc& desc) {
+  const std::uint64_t blocks = desc.shape.back() / 32;  // of a row
+  std::vector<std::byte> bytes(desc.bytes());
+  for (std::uint64_t block = 0; block < desc.shape.rows() * blocks; block++) {
+    std::byte* at = bytes.data() + block * 34;
+    at[0] = std::byte{0x00}, at[1] = std::byte{0x3c};  // a scale of 1
+    std::fill_n(at + 2, 32, static_cast<std::byte>(whole_row(block / blocks)));
+  }
+  return backend.load_tensor(desc, "w", std::make_shared<MemorySource>("w", std::move(bytes)), 0);
+}
+
 // A quantised vocabulary beyond 128 MiB: whole numbers, so that all sums are exact.
 TEST(LargeTensor, Vocabulary) {
   if (!gpu().backend) GTEST_SKIP() << "no GPU driver";
   constexpr std::uint64_t rows = 262144, columns = 512, first = 200000;  // 136 MiB
   Backend& backend = *gpu().backend;
   const TensorDesc desc{DType::Q8_0, {rows, columns}};
-  const auto value = [](std::uint64_t row) { return static_cast<int>(row % 101) - 50; };
-  std::vector<std::byte> bytes(desc.bytes());
-  for (std::uint64_t block = 0; block < rows * columns / 32; block++) {
-    std::byte* at = bytes.data() + block * 34;
-    at[0] = std::byte{0x00}, at[1] = std::byte{0x3c};  // a scale of 1
-    std::fill_n(at + 2, 32, static_cast<std::byte>(value(block / (columns / 32))));
-  }
-  auto w = backend.load_tensor(desc, "w", std::make_shared<MemorySource>("w", bytes), 0);
+  auto w = load_whole_rows(backend, desc);
   ASSERT_TRUE(w.has_value()) << w.error().message;
   Graph graph;
   const Var weight = graph.tensor("w", *w), x = graph.input("x", {DType::F32, {1, columns}});
@@ -250,10 +256,10 @@ TEST(LargeTensor, Vocabulary) {
   double sum = 0;
   const auto y = read(logits), found = read(looked_up);
   for (std::uint64_t row = 0; row < rows; row++) {
-    ASSERT_EQ(y[row], value(row) * static_cast<int>(columns)) << "row " << row;
-    if (row >= first) sum += value(row);
+    ASSERT_EQ(y[row], whole_row(row) * static_cast<int>(columns)) << "row " << row;
+    if (row >= first) sum += whole_row(row);
   }
-  for (std::size_t i = 0; i < found.size(); i++) ASSERT_EQ(found[i], value(some[i / columns])) << "element " << i;
+  for (std::size_t i = 0; i < found.size(); i++) ASSERT_EQ(found[i], whole_row(some[i / columns])) << "element " << i;
   for (const float v : read(dx)) ASSERT_EQ(v, sum);
 }
 
@@ -292,15 +298,8 @@ TEST(Product, PartsOfAWeightFitWorkgroupMemory) {
     as.max_binding_bytes = first * desc.bytes() / rows;
     as.workgroup_memory = std::min(as.workgroup_memory, 32768u);
   });
-  const auto value = [](std::uint64_t row) { return static_cast<int>(row % 101) - 50; };
-  std::vector<std::byte> bytes(desc.bytes());
-  for (std::uint64_t block = 0; block < rows * columns / 32; block++) {
-    std::byte* at = bytes.data() + block * 34;
-    at[0] = std::byte{0x00}, at[1] = std::byte{0x3c};  // a scale of 1
-    std::fill_n(at + 2, 32, static_cast<std::byte>(value(block / (columns / 32))));
-  }
   Backend& backend = *gpu().backend;
-  auto w = backend.load_tensor(desc, "w", std::make_shared<MemorySource>("w", bytes), 0);
+  auto w = load_whole_rows(backend, desc);
   ASSERT_TRUE(w.has_value()) << w.error().message;
   Graph graph;
   const Var x = graph.input("x", {DType::F32, {m, columns}}), y = graph.keep(matmul(x, graph.tensor("w", *w)));
@@ -313,7 +312,7 @@ TEST(Product, PartsOfAWeightFitWorkgroupMemory) {
   std::vector<float> found(m * rows);
   ASSERT_TRUE((*program)->read(y, std::as_writable_bytes(std::span(found))).has_value());
   for (std::uint64_t i = 0; i < m * rows; i++)
-    ASSERT_NEAR(found[i], value(i % rows) * static_cast<int>(columns), 1)
+    ASSERT_NEAR(found[i], whole_row(i % rows) * static_cast<int>(columns), 1)
         << "row " << i / rows << " column " << i % rows;
 }
 

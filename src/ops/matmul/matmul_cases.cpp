@@ -184,13 +184,15 @@ std::vector<OpCase> matmul_cases() {
   cases.product(false, Q8_0, {96, 7, 1}, 1e-4);
   cases.product(false, Q4_0, {128, 16, 1}, 1e-4);
   cases.product(false, Q4_K, {1536, 2048, 1}, 1e-3);
-  for (const Size s : {Size{256, 300, 1}, {256, 8200, 1}, {256, 16420, 1}, {2816, 130, 1}, {4352, 300, 1}})
+  for (const Size s :
+       {Size{256, 300, 1}, {256, 8200, 1}, {256, 16420, 1}, {2816, 128, 1}, {2816, 130, 1}, {4352, 300, 1}})
     cases.product(false, Q4_K, s, 1e-3);
   for (const Size s : {Size{544, 6150, 1}, {64, 65540, 1}}) cases.product(false, Q8_0, s, 1e-3);
   cases.product(false, Q6_K, {1536, 256, 1}, 1e-3);
   // long rows, which several teams share
   for (const DType w : {F32, Q4_K, Q8_0})
     for (const Size s : {Size{4352, 37, 1}, {8448, 21, 2}}) cases.product(false, w, s, 2e-3);
+  cases.product(false, F32, {4, 600000, 1}, 1e-5);
   for (const bool transposed : {false, true})  // empty sums and empty results
     for (const Size s : {Size{0, 5, 2}, {32, 0, 2}, {32, 5, 0}}) {
       cases.product(transposed, F32, s, 0);

@@ -32,7 +32,7 @@ RowsShape largest_shape(const gpu::Capabilities& caps, const TensorDesc& x, std:
   const std::uint64_t k = x.shape.back(), blocks = k / 32;
   RowsShape largest{};
   for (const GpuPart& part : parts) {
-    const std::uint64_t from = std::max(row0, part.row0), to = std::min(row1, part.row0 + part.rows);
+    const auto [from, to] = part.within(row0, row1);
     if (from >= to) continue;
     const RowsShape shape = rows_shape(caps, to - from, k, x.shape.rows());
     if (shape.workgroup_bytes(blocks) > largest.workgroup_bytes(blocks)) largest = shape;
@@ -82,7 +82,7 @@ Result<> record_concat(GpuCall& call, const GpuView& x, std::span<const GpuView>
     const Run run = leading_run(weights);
     weights = weights.subspan(run.count);
     const std::span<const GpuPart> parts = run.count == 1 ? w.parts : std::span<const GpuPart>(&run.part, 1);
-    auto inputs = forward_inputs(call, kernel, x, w, parts, 0, parts.back().row0 + parts.back().rows);
+    auto inputs = forward_inputs(call, kernel, x, w, parts, 0, parts.back().end());
     if (!inputs) return failed(inputs);
     for (const GpuPart& part : parts) {
       params.w = weight_params(w, part);
@@ -196,7 +196,7 @@ Result<> record_product(GpuCall& call, const ProductGpu& p) {
   if (!inputs) return failed(inputs);
   bool begun = false;
   for (const GpuPart& part : w.parts) {
-    const std::uint64_t from = std::max(row0, part.row0), to = std::min(row1, part.row0 + part.rows);
+    const auto [from, to] = part.within(row0, row1);
     // sums over no rows still have to be written once
     const bool last = &part == &w.parts.back();
     if (from >= to && (forward || begun || !last)) continue;

@@ -85,13 +85,14 @@ std::uint32_t team_lanes(std::uint32_t subgroup, std::uint64_t blocks, bool many
 // for the whole device: more of them for a team, which then reads x less often. Where rows are short: smaller teams,
 // which make more rows for a workgroup as well. Where they are few or long: several teams for a row.
 RowsShape one_row_shape(std::uint32_t most_threads, std::uint32_t subgroup, std::uint64_t n, std::uint64_t k) {
+  const bool many = n >= 6144;
   const std::uint32_t whole = subgroup ? subgroup : 32;
-  std::uint32_t lanes = subgroup ? team_lanes(subgroup, pieces(k, 32), n >= 6144) : whole;
+  std::uint32_t lanes = subgroup ? team_lanes(subgroup, pieces(k, 32), many) : whole;
   std::uint32_t threads = 512, parts = 1, rows = 1;
   if (subgroup && n >= 65536 && k <= 4096) {  // an output head
     lanes = 8;
   } else if (lanes < whole) {
-    threads = n >= 6144 ? 768 : 256;
+    threads = many ? 768 : 256;
   } else if (n >= 8192) {
     rows = n >= 16384 ? 2 : 3;
     threads = 1024;
@@ -305,8 +306,7 @@ Result<RowInputs> record_tile_inputs(GpuCall& call, const GpuView& x, const GpuV
     return inputs;
   if (transposed)  // x is read by fours from where a part begins
     for (const GpuPart& part : w.parts)
-      if (const std::uint64_t from = std::max(row0, part.row0), to = std::min(row1, part.row0 + part.rows);
-          from < to && ((from - row0) % 4 || (to - from) % 4))
+      if (const auto [from, to] = part.within(row0, row1); from < to && ((from - row0) % 4 || (to - from) % 4))
         return inputs;
   const std::uint64_t blocks = pieces(columns, 32);
   auto halves = call.scratch(0, rows * blocks * 64);
